@@ -1,13 +1,14 @@
-// Lines of heads whose queries do not choose blocks for themselves (HeadChoice::lines): of each block of a pattern the
-// query of its last token is stored, and every line_blocks() blocks those of the newest ones find lines, by their
-// attention to all blocks before them. Which blocks get most, wherever the query is, are vertical lines; at which
-// distances they get most, slash lines:
+// Lines of heads whose queries do not choose blocks for themselves (HeadChoice::lines). The query of the last token of
+// each block of a pattern is stored. Every line_blocks() blocks, the queries of the newest blocks find lines by their
+// attention to all blocks before them. Vertical lines are the blocks that receive the most attention from any of these
+// queries. Slash lines are the distances at which queries pay most attention:
 //
 //   block   0 1 2 3 4 5 6 7 | 8 9 ...        queries of blocks 4 to 7 look for the blocks that queries from 8 on see
 //
-// Those from 8 on see these blocks, the blocks at these distances, and whatever came after 7; those before the first
-// finding see everything. What mark() says, all see anyway, so it is not looked for. Queries and lines are behind the
-// summary of the block (attention/key_summaries.h), so that they are of the stream alone, as keys are.
+// Queries from block 8 on see these blocks, the blocks at these distances, and everything after block 7. Queries before
+// the first finding see everything. All queries see the blocks of mark(), so these are not searched for. Queries and
+// lines are stored behind the summary of the block (attention/key_summaries.h), so they belong to the stream alone, as
+// keys do.
 #pragma once
 
 #include "attention/dynamic_pattern.h"
@@ -22,8 +23,8 @@ int64_t line_floats(const DynamicPattern& pattern, int64_t heads_each, int64_t h
 int64_t line_scratch_floats(const DynamicPattern* pattern, int64_t context, int64_t group, int64_t head_dim,
                             int64_t value_dim);
 
-// Stores the queries of the blocks whose last token is in the batch, and finds the lines that they complete. After
-// summarize_keys(). The other arguments as of attend(), whose scratch this uses.
+// Stores the queries of the blocks whose last token is in the batch, and finds the lines that these blocks complete.
+// Called after summarize_keys(). The other arguments are those of attend(), whose scratch this uses.
 void find_lines(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                 KvPool& kv, const float* q, int64_t context, float* scratch, const uint8_t** pointers,
                 const CodecTiles* tiles = nullptr);

@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostPatternBlocks = 1 << 16;  // of a stream
+inline constexpr int64_t kMostPatternBlocks = 1 << 16;  // maximum number of blocks in a stream
 
 class BlockMarks {
  public:
-  // Of blocks [0, end); end <= kMostPatternBlocks.
+  // Marks blocks [0, end), none of them at first; end <= kMostPatternBlocks.
   explicit BlockMarks(int64_t end) : end_(end) { std::fill_n(words_.begin(), words(), uint64_t{0}); }
 
   int64_t end() const { return end_; }

@@ -1,12 +1,12 @@
-// Attention of queries that see the blocks of a pattern (attention/pattern.h): any kernel, no mask. The keys of the
-// blocks that a block of queries sees are numbered from 0 in the order of their slots, and the kernel gets the
+// Attention of queries that see the blocks of a pattern (attention/pattern.h), with any kernel and no mask. The keys of
+// the blocks that a block of queries sees are numbered from 0 in the order of their slots. The kernel receives the
 // addresses of their blocks, as if a stream held nothing else:
 //
 //   stream   0 1 2 3 4 5 6 7     query block 7 sees blocks 0 4 6 7     to the kernel: blocks 0 1 2 3, its own the last
 //
 // Blocks that are not seen are not read and cost nothing. Partitions are cut at multiples of 256 of that number, so a
-// pattern of all blocks has the bits of attention without one. A unit of work lies within one block of queries, at
-// places that depend on the stream alone, and one reading of its keys serves all its queries.
+// pattern of all blocks has the bits of attention without a pattern. A unit of work lies within one block of queries,
+// at places that depend on the stream alone. Its keys are read once for all its queries.
 #pragma once
 
 #include "attention/partial.h"
@@ -38,7 +38,7 @@ const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context)
 void attend_blocks(const VisibleUnit& unit, const AttentionPattern& pattern, const Partial& total,
                    const Partial& scratch, const uint8_t** pointers);
 
-// The same of queries that see these blocks, of `block` tokens, before their own.
+// Variant for queries that see the marked blocks, of `block` tokens each, before their own block.
 void attend_marked(const VisibleUnit& unit, int64_t block, const BlockMarks& marks, const Partial& total,
                    const Partial& scratch, const uint8_t** pointers);
 

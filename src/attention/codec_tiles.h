@@ -1,27 +1,29 @@
-// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes what
-// depends on one row with that row, and the rest with the blocks that they complete, and runs attention over tiles and
-// raw rows: a kernel that reads the levels of a tile, or, where the kernel table or the codec has none, the f16 kernel
-// over decoded tiles. Each query sees what the codec's rule says for its slot, so that results do not depend on prefill
-// chunks, the batch or threads.
+// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). It stores new rows as raw f16. It encodes
+// with each row what depends on that row alone, and everything else with the blocks that the rows complete. It runs
+// attention over tiles and raw rows with a kernel that reads the levels of a tile. If the kernel table or the codec has
+// no such kernel, it runs the f16 kernel over decoded tiles. The codec's rule says for each slot what a query sees, so
+// results do not depend on prefill chunks, the batch or threads.
 //
-// Raw rows are in the stream's tail, a ring. A chunk that is too long for the ring has its rows in a window of this
-// object during a layer; the last of them go on to the ring:
+// Raw rows are in the stream's tail, a ring. If a chunk is too long for the ring, its rows are in a window of this
+// object during a layer, and the last of them are then copied to the ring:
 //
 //   tail     [K, V][kv_head][slot % tail_tokens][f16 row]
 //   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
 //   raw
 //
-// A query of a sparse pattern sees some of the stream's blocks. These are numbered in their order, as in
-// block_sparse.h, and CodecKeys::places says which they are: raw ones are the last of them, too, and keys before RoPE
+// A query of a sparse pattern sees some of the stream's blocks. They are numbered in their order, as in block_sparse.h,
+// and CodecKeys::places holds their places in the stream. Raw blocks are the last of them here, too. Keys before RoPE
 // need their places.
 //
-// A stream that drops tokens keeps the others together (compact()): what is encoded by token moves as it is; keys that
-// share scales by column are decoded, and blocks of others than before encoded anew, which loses a little each time.
-// Rows of the newest tokens are raw ones as far as they were raw for the last query.
+// A stream that drops tokens moves the remaining ones together (compact()). Tiles with per-token scales are moved as
+// they are. Tiles with per-column scales are decoded and re-encoded with their new neighbours; each re-encoding adds a
+// small rounding error. Rows of the newest tokens stay raw if they were raw for the last query.
 //
-// Of one group of the pool's layers (kv/window_groups.h); tails are those of the whole pool's streams.
+// One object serves one group of the pool's layers (kv/window_groups.h); the tails are those of the whole pool's
+// streams.
 //
-// Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, the rest by any worker.
+// Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, all other functions by any
+// worker.
 #pragma once
 
 #include <optional>
@@ -37,9 +39,9 @@
 
 namespace millrace {
 
-// What queries read.
+// Keys and values that the queries of a span read.
 struct CodecKeys {
-  const BatchSpan& span;  // of the batch of the pass, or a part of one of its spans
+  const BatchSpan& span;  // a span of the batch of the pass, or a part of one
   const int32_t* table;   // the stream's blocks
   int64_t head;
   const int32_t* places = nullptr;  // block i of the arguments is the stream's block places[i]; null: i
@@ -58,12 +60,12 @@ struct KeptSlots {
 
 class CodecTiles {
  public:
-  CodecTiles() = default;  // of a group without a codec
+  CodecTiles() = default;  // for a group without a codec
   // For passes of up to `tokens` tokens. `kv`, of all groups, must outlive it. `ropes`: by layer, for a codec of keys
   // before RoPE, in streams of up to `context` tokens. Errors: resource.
   static Result<CodecTiles> create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens, int threads,
                                    std::span<const KeyRope> ropes = {}, int64_t context = 0);
-  // Of one group.
+  // Scratch bytes for one group.
   static int64_t bytes(const KvLayout& layout, int64_t tokens, int threads, std::span<const KeyRope> ropes = {},
                        int64_t context = 0);
 
@@ -86,15 +88,17 @@ class CodecTiles {
   // attention_scratch_pointers() says.
   void attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
               const uint8_t** blocks) const;
-  // The same of queries of any streams that begin with these blocks, which are encoded for each of them.
+  // Variant for queries of several streams that share these leading blocks: the blocks are decoded once for all of
+  // them.
   void attend_encoded(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
                       const uint8_t** blocks) const;
-  // The same of queries that need not be neighbours and see all of these blocks, which are up to a partition before
-  // theirs. The first `encoded` blocks are encoded for each of them.
+  // Variant for queries that need not be neighbours. They see all of these blocks, which end at most one partition
+  // before their own keys. The first `encoded` blocks are decoded once for all of them.
   void attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int64_t encoded,
                      int worker, const uint8_t** blocks) const;
-  // Of queries that see single slots (attention/visible_keys.h): points at the rows of `slots`, ascending and at most a
-  // partition of them, as the query at `query` sees them. Decoded rows are in the worker's room until its next call.
+  // For queries that see single slots (attention/visible_keys.h): points at the rows of `slots` as the query at `query`
+  // sees them. `slots` are ascending, and at most a partition of them. Decoded rows are in the worker's room until its
+  // next call.
   void point(const CodecKeys& keys, std::span<const int64_t> slots, int64_t query, int worker, const uint8_t** k,
              const uint8_t** v) const;
   // Then runs the kernel, whose arguments are of such rows, in the codec's basis.
@@ -141,23 +145,23 @@ class CodecTiles {
   void run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const;
   uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
 
-  KvPool* kv_ = nullptr;    // of the group
-  KvPool* pool_ = nullptr;  // of all groups: has the tails
+  KvPool* kv_ = nullptr;    // the pool of the group
+  KvPool* pool_ = nullptr;  // the pool of all groups, which has the tails
   int64_t group_ = 0;
   const KernelTable* kernels_ = nullptr;
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
-  int64_t most_blocks_ = 0;  // of a stream
+  int64_t most_blocks_ = 0;  // maximum number of blocks in a stream
   mutable AlignedBuffer window_, decoded_, places_;
-  KeyTurnTables turns_;        // of a codec of keys before RoPE
-  int64_t decoded_bytes_ = 0;  // of one worker
-  int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
-  int64_t kept_at_ = 0;        // and rows for the tail
+  KeyTurnTables turns_;        // for codecs of keys before RoPE
+  int64_t decoded_bytes_ = 0;  // room of one worker
+  int64_t rotated_at_ = 0;     // where a worker's rotated queries are in its room
+  int64_t kept_at_ = 0;        // where the worker's rows for the tail are
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
-  std::vector<FullBlock> full_;       // of the pass, in the layer; kept for its memory
-  std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them
-  std::optional<LevelTiles> later_;   // the same of blocks that do not begin with the stream's first
+  std::vector<FullBlock> full_;       // full blocks of the pass in this layer; a member so that its memory is kept
+  std::optional<LevelTiles> levels_;  // levels of the layer's tiles, if the kernel table reads them
+  std::optional<LevelTiles> later_;   // levels of tiles in blocks other than the stream's first
 };
 
 }  // namespace millrace

@@ -7,7 +7,7 @@
 namespace millrace {
 
 inline constexpr int64_t kMostHops = 8;
-inline constexpr int64_t kMostHopDim = 1024;  // of values
+inline constexpr int64_t kMostHopDim = 1024;  // maximum number of values in a head
 
 class DiffusingPattern : public AttentionPattern {
  public:

@@ -1,5 +1,6 @@
-// DocumentChoice: for each row of a unit, the documents whose keys get most of its attention (DocumentWeights::most).
-// The sums of their weights are compared; of equal ones the earlier document stays. Allocates nothing; not thread-safe.
+// DocumentChoice: for each row of a unit, the documents whose keys receive most of its attention
+// (DocumentWeights::most). It compares the sums of their weights; among equal sums the earlier document stays.
+// Allocates nothing; not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,8 @@ class DocumentChoice {
     document_ = 0;
   }
 
-  // The weights of some keys of a document, as maximum score and sum beside it. Documents come one after the other.
+  // Adds the weights of some keys of a document: their maximum score, and the sum of weights relative to it. Documents
+  // are added one after the other.
   void add(int32_t document, int64_t row, float max, float sum) {
     if (document != document_) finish();
     document_ = document;

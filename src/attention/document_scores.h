@@ -1,6 +1,6 @@
-// What a context makes of one query's scores of documents' keys (KeySegment, DocumentWeights), for observers of
-// attention that have all scores of a query at once: the softmax of what comes out weighs keys as attend_visible()
-// does. Allocates nothing.
+// Changes one query's scores of documents' keys as a document context does (KeySegment, DocumentWeights). Used by
+// observers of attention that have all scores of a query at once: the softmax of the changed scores weighs keys as
+// attend_visible() does. Allocates nothing.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 
 namespace millrace {
 
-// Calls each(use), which calls use(begin, end, segment) for the slots that the query sees, in order, by the segment
-// that they are in. `scores` are by slot, without a softcap. Returns how many of them are now -infinity: those of
-// documents that were not chosen.
+// Calls each(use), which calls use(begin, end, segment) for the slots that the query sees, segment by segment in order.
+// `scores`: by slot, without a softcap. Returns how many of them are -infinity afterwards, because their documents were
+// not chosen.
 template <typename Each>
 int64_t weigh_documents(const Each& each, const DocumentWeights& weights, float softcap, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   std::array<float, 2 + 2 * kMostDocuments> memory;
   DocumentChoice choice(memory.data(), 1, weights.most > 0 ? weights.most : 1);
   choice.clear();
-  float max = kNone, sum = 0;  // of the keys of documents that count
+  float max = kNone, sum = 0;  // over the keys of documents that count
   const auto add = [&](int64_t begin, int64_t end, int32_t document) {
     const float most = *std::max_element(scores + begin, scores + end);
     float own = 0;

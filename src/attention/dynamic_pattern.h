@@ -1,8 +1,8 @@
 // DynamicPattern: an attention pattern whose queries choose blocks. It reads the query and a summary of each earlier
-// block's keys: a vector of summary_floats() floats, folded from the block's stored keys in their order and kept beside
-// them (attention/key_summaries.h). A query token has as many features, for all heads of a KV head together, and a
-// block's score is their dot product. Each query token chooses for itself (attention/chosen_blocks.h), so what it sees
-// depends on its stream alone, as with other patterns.
+// block's keys. A summary is a vector of summary_floats() floats, folded from the block's stored keys in their order
+// and stored next to them (attention/key_summaries.h). A query token has features of the same size, for all heads of a
+// KV head together; a block's score is the dot product of the two. Each query token chooses for itself
+// (attention/chosen_blocks.h), so its blocks depend on its stream alone, as with other patterns.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostDynamicDim = 1024;   // of the heads that it reads
+inline constexpr int64_t kMostDynamicDim = 1024;   // maximum head dim that it reads
 inline constexpr int64_t kMostDynamicBlock = 256;  // tokens
 
 // Those of the blocks before a query's own, of one layer and KV head.
@@ -21,7 +21,7 @@ class BlockSummaries {
   virtual std::span<const float> operator[](int64_t block) const = 0;
 };
 
-// How the queries of a head come to the blocks that they see beside those of mark().
+// How the queries of a head choose the blocks that they see in addition to those of mark().
 enum class HeadChoice : uint8_t {
   scores,  // each chooses by them
   none,    // there are no others
@@ -39,7 +39,7 @@ class DynamicPattern : public AttentionPattern {
 
   virtual HeadChoice choice(const PatternPlace&) const { return HeadChoice::scores; }
   virtual LineCounts lines(const PatternPlace&) const { return {}; }
-  virtual LineCounts most_lines() const { return {}; }  // of any head
+  virtual LineCounts most_lines() const { return {}; }  // maximum over the heads
   virtual int64_t line_blocks() const { return 0; }     // from one finding of lines to the next; 0: no head has any
 
   virtual int64_t summary_floats(int64_t head_dim) const = 0;
@@ -47,14 +47,16 @@ class DynamicPattern : public AttentionPattern {
   virtual void add_key(const PatternPlace& at, std::span<const float> key, std::span<float> summary) const = 0;
   // Adds those of one query head to the token's features, which are 0 before the first one.
   virtual void add_query(const PatternPlace& at, std::span<const float> query, std::span<float> features) const = 0;
-  // Of members that weigh blocks against each other: what is added to the score that each block has for a query, once
-  // for every query head. A function of these summaries alone. `work` has balance_floats(); 0: nothing is added.
+  // For members that weigh blocks against each other: computes a number for each block from the summaries alone, once
+  // for every query head. It is added to the block's score. `work`: room for balance_floats() floats. 0: nothing is
+  // added.
   virtual int64_t balance_floats(int64_t /*blocks*/) const { return 0; }
   virtual void balance(const PatternPlace&, const BlockSummaries&, std::span<float> added,
                        std::span<float> /*work*/) const {
     std::ranges::fill(added, 0.0f);
   }
-  // Blocks of `left` ones that mark() leaves which a query sees, in the mean: for whoever has no scores.
+  // Expected number of blocks that a query attends among the `left` blocks that mark() did not mark. Used where scores
+  // are not available, for example by the cost model.
   virtual double chosen(const PatternPlace& at, int64_t left) const = 0;
   // Marks blocks in addition to those of mark(), by the score of each; never NaN. `work` has as many floats.
   virtual void choose(const PatternPlace& at, std::span<const float> scores, std::span<float> work,

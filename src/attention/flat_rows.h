@@ -1,6 +1,6 @@
-// FlatRows: which rows of a total are flat, that is have no weight of at least `below`. Where the KV cache stores what
-// rounding left apart (kv/row_rests.h), these are computed again with it: an error of scores weighs most where many
-// keys have about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A function of the row's own
+// FlatRows: finds the rows of a total that are flat: none of their weights reaches `below`. If the KV cache stores
+// residuals (kv/row_rests.h), flat rows are computed again with them: errors of scores matter most where many keys have
+// about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A row's result depends on its own
 // keys alone.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Attention over paged keys and values, full or sliding-window: FlashAttention's online softmax (Dao et al., 2022),
-// split along the keys at fixed boundaries and merged in order (Flash-Decoding, Dao et al., 2023), so that results are
-// bit-identical whatever the threads, the batch or the prefill chunks.
+// split along the keys at fixed boundaries and merged in order (Flash-Decoding, Dao et al., 2023), so results are
+// bit-identical for any number of threads, any batch and any prefill chunks.
 #pragma once
 
 #include "attention/switches.h"
@@ -19,23 +19,23 @@ struct AttentionLayer {
   int64_t layer = 0;  // index in the pool
   int64_t heads = 0;
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;  // of queries and keys
+  int64_t head_dim = 0;  // dims of a query or key
   int64_t window = 0;
   float softcap = 0;
-  int64_t group = 0;      // of the layer in the KV pool: which of the batch's tables has its blocks
+  int64_t group = 0;      // the layer's group in the KV pool, which selects the block table of the batch
   int64_t value_dim = 0;  // 0: head_dim
   AttentionSwitches switches = {};
   // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
   // (KvLayout::heads_apart). Without a pattern, windows, tiles and gates.
   bool heads_apart = false;
-  int64_t row_heads = 0;  // of a row of queries and outputs, where the layer's heads are some of them; 0: heads
+  int64_t row_heads = 0;  // heads in a row of queries and outputs, if the layer's heads are only some of them; 0: heads
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   int64_t group_heads() const { return heads / kv_heads; }  // query heads that share a KV head
   int64_t q_width() const { return (row_heads > 0 ? row_heads : heads) * head_dim; }
   int64_t out_width() const { return (row_heads > 0 ? row_heads : heads) * values(); }
-  // One of the heads that are apart. Its columns of q begin at q_column(head), those of the outputs at
-  // out_column(head).
+  // Returns the layer of one head, for layers whose heads have their own tables. Its columns of q begin at
+  // q_column(head), its columns of the outputs at out_column(head).
   AttentionLayer of_head(int64_t head) const;
   int64_t q_column(int64_t head) const { return head * group_heads() * head_dim; }
   int64_t out_column(int64_t head) const { return head * group_heads() * values(); }

@@ -3,9 +3,10 @@
 //
 //   Z[0] = V      Z[k] = a V + (1 - a) mean over the heads of a KV head of A Z[k - 1]      result = A Z[K - 1]
 //
-// That is the sum of A V, A A V, ... with weights a, a (1 - a), ...; the last hop has what remains. One hop, or a = 1,
-// is attention as it is. Z of a token is a function of earlier tokens alone, so it is computed once and stored: Z[1] to
-// Z[K - 1] are further layers of the KV pool, as summaries of keys are (key_summaries.h), without values of their own:
+// The result is the sum of A V, A A V, ... with weights a, a (1 - a), ...; the last hop has the remaining weight. With
+// one hop, or a = 1, it is plain attention. A token's Z depends on earlier tokens alone, so it is computed once and
+// stored: Z[1] to Z[K - 1] are further layers of the KV pool without values, as summaries of keys are
+// (key_summaries.h):
 //
 //   layer          0 | K, V
 //   layer n + 0      | Z[1]        n: layers of the model
@@ -21,7 +22,7 @@ namespace millrace {
 // key have none. Errors: unsupported (keys and values of different formats, values that are parts of their keys).
 Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, int64_t context);
 
-// What attend() needs.
+// Arguments of attend() that do not change from hop to hop.
 struct HopCall {
   const Batch& batch;
   const AttentionLayer& layer;
@@ -30,7 +31,7 @@ struct HopCall {
   KvPool& kv;
   const float* q;
   int64_t context;
-  float* scratch;  // of attention_scratch_floats(), and so on
+  float* scratch;  // room for attention_scratch_floats() floats, and so on
   const uint8_t** pointers;
 };
 

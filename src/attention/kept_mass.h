@@ -1,6 +1,7 @@
-// Kept mass: how much of the attention to every earlier key a pattern keeps. Of every 17th token of a stream, each
-// head's weights over all keys are computed, and those of the blocks that its query sees are added up. Only observes
-// the forward pass, like mass.h; what it sees is the pass with the pattern. On one thread, in a fixed order.
+// Kept mass: how much of the attention to every earlier key a pattern keeps. For every 17th token of a stream, each
+// head's weights over all keys are computed, and the weights of keys in blocks that its query sees are added up. It
+// only observes the forward pass, like mass.h, and it observes the pass with the pattern. Runs on one thread, in a
+// fixed order.
 #pragma once
 
 #include <span>
@@ -9,18 +10,19 @@
 
 namespace millrace {
 
-inline constexpr int64_t kKeptMassEvery = 17;  // of the sampled tokens; no power of two, so that places in blocks vary
+// distance of the sampled tokens; no power of two, so that their places in blocks vary
+inline constexpr int64_t kKeptMassEvery = 17;
 
 struct KeptMass {
   double mass = 0;      // kept, summed over `queries`
   double keys = 0;      // seen, as a fraction of all, summed over `queries`
-  int64_t queries = 0;  // of heads
+  int64_t queries = 0;  // number of queries, each head counted
 
   double mean_mass() const { return queries > 0 ? mass / static_cast<double>(queries) : 1; }
   double mean_keys() const { return queries > 0 ? keys / static_cast<double>(queries) : 1; }
 };
 
-// What is added to.
+// Sums that are added to.
 struct KeptMassHeads {
   std::span<KeptMass> heads;  // one for all KV heads of the layer, or one for each
   bool every_phase = false;   // also what queries would see to whom the pattern does not apply

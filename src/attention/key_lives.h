@@ -1,6 +1,6 @@
 // KeyLives: the keys that gates hide in one layer, and the heads that are pruned, stream by stream. A token's query
-// sees a stored key until a token of the text ends it, and from then on no query does. A token whose own key has ended
-// with itself attends to nothing.
+// sees a stored key until a token of the text ends it; from then on no query sees it. If a token ends its own key, it
+// attends to nothing.
 //
 //   key       0  1  2  3  4        the token that ends it: 3 never 2 never never
 //   token 3 sees .  1  .  3        token 2 attends to nothing: its key ends with itself
@@ -16,7 +16,7 @@ namespace millrace {
 struct KeyLives {
   static constexpr int32_t kNever = INT32_MAX;
 
-  // Of one span of the batch.
+  // Keys of one span of the batch.
   struct Span {
     const int32_t* ends = nullptr;   // [slots], the index in the text of the token that ends a key; null: all are seen
     const float* weights = nullptr;  // [slots], by which the layer's output of each token is multiplied; null: 1

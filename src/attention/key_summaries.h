@@ -1,13 +1,14 @@
-// Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). They are further layers of the KV pool, one for
-// each layer of the model, without values: whatever happens to a stream's blocks (prefix cache, preemption, swap,
-// files) happens to their summaries, too. That of a pattern's block is in its last KV block, in place of rows, and is
-// computed from the stored keys, as the format rounds them, when the last token of the block is stored; a codec has
-// encoded the block by then:
+// Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). They are further layers of the KV pool without
+// values, one for each layer of the model, so they follow a stream's blocks through the prefix cache, preemption, swap
+// and files. The summary of a pattern's block is stored in its last KV block, in place of rows. It is computed from the
+// stored keys, as the format rounds them, when the last token of the block is stored; a codec has encoded the block by
+// then:
 //
 //   layer       0 | k k k k | k k k k |      KV blocks of 16, a pattern's blocks of 64
 //   layer n + 0 | . . . S | . . . S |        n: layers of the model
 //
-// A rejected draft may leave the summary of keys that are overwritten; whoever completes the block writes it anew.
+// A rejected draft may leave a summary of keys that are then overwritten; completing the block computes the summary
+// again.
 #pragma once
 
 #include "attention/dynamic_pattern.h"
@@ -32,7 +33,7 @@ void summarize_keys(const Batch& batch, const AttentionLayer& layer, const Kerne
 void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* pattern,
                      const KernelTable& kernels, ThreadPool& pool, KvPool& kv, CodecTiles* tiles = nullptr);
 
-// Of a complete block of the stream with this table: [summary_floats()].
+// Returns the summary of a complete block of the stream with this table: [summary_floats()].
 inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int32_t* table, int64_t block,
                           int64_t pattern_block) {
   const int64_t each = pattern_block / kv.layout().block_tokens;

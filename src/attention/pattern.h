@@ -1,7 +1,8 @@
-// AttentionPattern: which earlier keys a query sees. The stream is cut into blocks of block() tokens, counted from its
-// first token; a pattern names, for a layer, a KV head and a block of queries, the earlier blocks whose keys these
-// queries see. They always see their own block, up to their own token. A pattern knows nothing of the batch, so results
-// depend on the stream alone, never on prefill chunks. Stateless and const. attention/block_sparse.h computes with it.
+// AttentionPattern: decides which earlier keys a query sees. The stream is cut into blocks of block() tokens, counted
+// from its first token. For a layer, a KV head and a block of queries, a pattern names the earlier blocks whose keys
+// these queries see. Queries always see their own block, up to their own token. A pattern does not know the batch, so
+// results depend on the stream alone, never on prefill chunks. Stateless and const. attention/block_sparse.h computes
+// with it.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,8 @@ class AttentionPattern {
   // Marks blocks before `query_block`; others are ignored.
   virtual void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const = 0;
 
-  // Of a token of the answer, which was sampled, or of one of the prompt.
+  // Returns true if the pattern applies to a token of the answer (`answer`), which was sampled, or to one of the
+  // prompt.
   bool applies(bool answer) const { return phase_ == PatternPhase::all || (phase_ == PatternPhase::decode) == answer; }
   PatternPhase phase() const { return phase_; }
   int64_t block() const { return block_; }           // tokens
@@ -42,7 +44,7 @@ class AttentionPattern {
   std::string text_;
 };
 
-// Whether prompts and answers attend in different ways.
+// Returns true if prompts and answers attend in different ways.
 inline bool has_phase(const AttentionPattern* pattern) { return pattern && pattern->phase() != PatternPhase::all; }
 
 // Null: the model's layers determine it.
@@ -55,8 +57,8 @@ Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::stri
 // Errors: user (blocks that are not whole KV blocks, or too many).
 Result<void> check_pattern_blocks(const AttentionPattern& pattern, int64_t context, int64_t block_tokens);
 
-// The fraction of all pairs of a query and a key at or before it that the pattern keeps, in the mean over the heads,
-// for a stream of `tokens` tokens.
+// Fraction of all pairs of a query and a key at or before it that the pattern keeps, on average over the heads, for a
+// stream of `tokens` tokens.
 double pattern_density(const AttentionPattern& pattern, int64_t layers, int64_t heads, int64_t tokens);
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
-// Layers of the KV pool that a pattern has beside the model's own: summaries of keys (key_summaries.h), or values of
-// hops (hop_values.h). Each set has one layer for each layer of the model, behind those of the set before.
+// Layers of the KV pool that a pattern has in addition to the model's layers: summaries of keys (key_summaries.h), or
+// values of hops (hop_values.h). Each set has one layer for each layer of the model, behind the layers of the set
+// before.
 #pragma once
 
 #include "attention/hop_values.h"

@@ -1,14 +1,14 @@
-// The attention weights of one token's query, for whoever observes attention: the kernels keep none. Slow: one key
-// after the other.
+// The attention weights of one token's query, for observers of attention, since the kernels keep no weights. Slow: one
+// key after the other.
 #pragma once
 
 #include "attention/full.h"
 
 namespace millrace {
 
-// Of the heads of one KV head over the stream's slots [first, slots): `scratch` is [head_dim | group, slots], of which
-// weights before `first` are not set. `q`: of all the token's heads, scaled and rotated. `tiles`: as of attend(); the
-// token is at the last slot, and in the batch of the pass.
+// Computes the weights of a KV head's query heads over the stream's slots [first, slots). `scratch`: [head_dim | group,
+// slots]; weights before `first` are not set. `q`: queries of all the token's heads, scaled and rotated. `tiles`: as
+// for attend(); the token is at the last slot, and in the batch of the pass.
 void query_weights(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels,
                    KvPool& kv, int64_t kv_head, const float* q, int64_t first, int64_t slots, float* scratch,
                    const CodecTiles* tiles = nullptr);

@@ -1,5 +1,5 @@
-// How a kernel reads the rows of one layer: sets their sizes in its arguments, where their rests are, and their
-// decoders, which the kernel of any formats needs.
+// Says how a kernel reads the rows of one layer: sets in its arguments the sizes of rows, the place of their residuals,
+// and the decoders that the kernel for all formats needs.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -11,7 +11,7 @@ inline const AttentionKernel& attention_kernel(const KernelTable& kernels, const
   return *kernels.find_attention(layout.format, layout.values());
 }
 
-// `rests`: rows are read with their rests (kv/row_rests.h), where they have them.
+// `rests`: true: rows are read with their residuals (kv/row_rests.h), where they have them.
 inline void set_row_formats(const KernelTable& kernels, const KvPool& kv, int64_t layer, bool rests,
                             AttentionArgs& args) {
   args.row_bytes = kv.row_bytes(layer);

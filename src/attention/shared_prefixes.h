@@ -3,7 +3,8 @@
 // prefixes (Ye et al., 2025, "FlashInfer", cascade; Juravsky et al., 2024, "Hydragen"). It shares whole partitions
 // only, so partials and their order, and thus bits, are those of a span alone.
 //
-//   members   A   B   C   D   E      ordered by their block tables, so that those which share more are neighbours
+// members   A   B   C   D   E      ordered by their block tables, so that streams with longer shared prefixes are
+// neighbours
 //   shared      5   8   5   2        partitions that neighbours have in common
 //
 // All five read two partitions together, A to D three more, and B and C another three.
@@ -26,7 +27,8 @@ class SharedPrefixes {
   };
 
   void reserve(int64_t spans);
-  // Two or more spans of one token, without a Visibility, with the same blocks for at least a partition form a group.
+  // Forms groups: two or more spans of one token, without a Visibility, that share the same blocks for at least a
+  // partition.
   void find(std::span<const BatchSpan> spans, std::span<const int32_t> tables, int64_t block_tokens);
 
   std::span<const Group> groups() const { return groups_; }

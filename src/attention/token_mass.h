@@ -1,8 +1,8 @@
 // Token mass: how much attention each stored token receives from the queries of a step, in every layer, for token
-// evictors. Only observes the forward pass, like mass.h. The weights of one query are known when it has seen all of its
-// keys, where the attention kernels have no scores any more: these are computed again, by the same kernels, without
-// values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks. With a pattern, a query
-// pays attention to the keys of the blocks that it sees, and none to others.
+// evictors. It only observes the forward pass, like mass.h. The weights of one query are known only after it has seen
+// all of its keys. The attention kernels no longer have the scores then, so the same kernels compute them again,
+// without values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks. With a pattern, a
+// query pays attention only to the keys of the blocks that it sees.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What to observe in the next forward pass, and where to add it.
+// Tokens to observe in the next forward pass, and the sums to add to.
 struct TokenMass {
   struct Span {
     int64_t span = 0;                  // index of the batch span
@@ -41,24 +41,25 @@ struct TokenMass {
     std::vector<float> features, block_scores, work;
   };
   std::vector<Scratch> scratch;
-  int64_t most_drafted = 0;  // of a span in any pass; the scratch then has room for so many
+  int64_t most_drafted = 0;  // maximum number of drafted tokens of a span in any pass; the scratch has room for them
 };
 
-// q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
-// observed query over the slots that it sees, of every head, or counts where it is an even share at least. `context`,
-// `tiles`: as of attend(); keys are decoded then, which kernels that read tiles need not round as they do.
+// `q`: [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of
+// every observed query over the slots that it sees, for every head. With MassRule::shares, counts the slots that
+// receive an even share at least. `context`, `tiles`: as for attend(). Keys are decoded here, so rounding may differ
+// from kernels that read tiles.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, int64_t context, TokenMass& mass,
                         const CodecTiles* tiles = nullptr);
 
-// The same of all KV heads of a layer that are apart, at once. `first` and `q` are those of the first head
-// (AttentionLayer::of_head); mass.spans is [heads, spans], each with sums of its own (heads = 1).
+// Variant for all KV heads of a layer whose heads have their own tables, at once. `first` and `q` are those of the
+// first head (AttentionLayer::of_head); mass.spans is [heads, spans], each with its own sums (heads = 1).
 void observe_heads_apart(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels, ThreadPool& pool,
                          KvPool& kv, const float* q, TokenMass& mass);
 
-// Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
-// heads that share a KV head; `heads`: the most of a layer that have sums of their own; `pattern`: null if there is
-// none.
+// Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens. `group`: maximum number
+// of query heads that share a KV head. `heads`: maximum number of heads of a layer that have their own sums. `pattern`:
+// null if there is none.
 int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads = 1,
                          const AttentionPattern* pattern = nullptr);
 

@@ -1,4 +1,4 @@
-// What dynamic patterns choose by: the blocks with the highest scores. Allocates nothing.
+// Finds the blocks with the highest scores, for dynamic patterns. Allocates nothing.
 #pragma once
 
 #include <algorithm>

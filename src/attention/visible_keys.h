@@ -1,16 +1,17 @@
 // Attention of queries that do not see every earlier slot (Visibility, flow/batch.h): the branches of a token tree, the
 // segments of parallel contexts, the blocks of a sparse pattern.
 //
-// No kernel has a mask. The keys that a query sees are numbered from 0 in the order of their slots, cut into partitions
-// at multiples of 256 of that number, and the kernel gets the addresses of their rows. Keys that are not seen are not
-// read and cost nothing, and a query's result has the bits of a query of a plain stream that holds just those keys:
+// No kernel has a mask. The keys that a query sees are numbered from 0 in the order of their slots, and cut into
+// partitions at multiples of 256 of that number. The kernel receives the addresses of their rows. Keys that are not
+// seen are not read and cost nothing. A query's result has the bits of a query of a plain stream that holds just those
+// keys:
 //
 //   stream   0 1 2 3 4 | tree: 5a 5b 6a 6b 7b        6b sees 0 1 2 3 4 5b 6b, as in a stream whose slot 5 holds 5b
 //
-// So a path of a tree has the bits of the same tokens as a chain, and a segment on its own those of a stream of its
-// own. Segments of different scale or bias do not share partitions; the bias is added to the partial's maximum. The
-// keys of documents come first where their weights are changed as a whole (DocumentWeights), and twice where a query
-// chooses among them: once for the sums of weights, once for the values.
+// So a path of a tree has the bits of the same tokens as a chain, and a separate segment has the bits of a separate
+// stream. Segments of different scale or bias do not share partitions; the bias is added to the partial's maximum. If
+// the weights of documents are changed as a whole (DocumentWeights), their keys are read first. If a query chooses
+// among documents, their keys are read twice: once for the sums of weights, once for the values.
 #pragma once
 
 #include "attention/full.h"
@@ -27,14 +28,14 @@ struct VisibleUnit {
   const KernelTable& kernels;
   KvPool& kv;
   const AttentionKernel& kernel;
-  const float* q;  // of the batch: [tokens, heads * head_dim]
+  const float* q;  // queries of the batch: [tokens, heads * head_dim]
   int64_t kv_head;
   int64_t first;
   int64_t queries;  // at most 256 / the heads of a KV head, or 1
-  // Of a pattern: the layer of the pool whose rows are the values; below 0: the layer's own.
+  // For patterns: the layer of the pool whose rows are the values; below 0: the layer's own.
   int64_t value_layer = -1;
-  bool rests = false;                   // rows are read with their rests
-  const CodecTiles* encoded = nullptr;  // of a pattern: as of attend()
+  bool rests = false;                   // rows are read with their residuals
+  const CodecTiles* encoded = nullptr;  // for patterns: as for attend()
   int worker = 0;
 };
 

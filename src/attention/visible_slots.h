@@ -1,6 +1,6 @@
 // VisibleSlots: the slots that segments and block lists of a Visibility let a span's tokens see, in order, as runs of
-// adjacent slots. Token trees and windows are not its concern. MarkedSlots: what the blocks of a pattern leave of them.
-// Allocates nothing.
+// adjacent slots. Token trees and windows are handled elsewhere. MarkedSlots: the visible slots within the blocks of a
+// pattern. Allocates nothing.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct SlotRun {
   KeyBand band;
 };
 
-// What a KV head of a layer of the pool sees of segments.
+// Segments that a KV head of a layer of the pool sees.
 inline std::span<const KeySegment> segments_of(const Batch& batch, const Visibility& v, const KvLayout& layout,
                                                int64_t layer, int64_t kv_head) {
   const int64_t list = v.segment_heads > 1 ? layout.heads_before(layer) + kv_head : 0;
@@ -36,7 +36,7 @@ inline std::span<const KeySegment> segments_of(const Batch& batch, const Visibil
 
 class VisibleSlots {
  public:
-  // Of slots [0, end), what `kv_head` sees; `segments`: segments_of().
+  // Iterates over the slots of [0, end) that `kv_head` sees; `segments`: segments_of().
   VisibleSlots(const Batch& batch, const Visibility& v, std::span<const KeySegment> segments, int64_t kv_head,
                int64_t block_tokens, int64_t end)
       : segment_(segments.data()),
@@ -109,7 +109,7 @@ class MarkedSlots {
   VisibleSlots slots_;
   MarkedBlocks blocks_;
   SlotRun rest_;
-  int64_t rank_ = 0;  // of the rest's first slot among those that are visible
+  int64_t rank_ = 0;  // index of the first slot of the remaining run among the visible slots
 };
 
 }  // namespace millrace

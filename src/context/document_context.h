@@ -1,7 +1,7 @@
-// DocumentContext: how a prompt that is made of documents becomes keys and values. One file each under contexts/ and
-// one line in builtin.cc. A member says which tokens are computed apart from the others, what they see, where their
-// keys move when they are complete, which of them are computed again, and how the tokens behind the documents weigh
-// them; the engine does the rest. Immutable, so one may be used by several threads at once.
+// DocumentContext: decides how a prompt that contains documents becomes keys and values. Each member is one file under
+// contexts/ and one entry in builtin.cc. A member says which tokens are computed separately, what they see, where their
+// keys are moved when they are complete, which of them are computed again, and how the tokens behind the documents
+// weigh them. The engine does everything else. Immutable, so several threads may use one at once.
 //
 //   prompt   <s> [document 0] [document 1] question      tokens 0 | 1 .. 4 | 5 .. 9 | 10 ..
 //   part     {5, 10, moved 4, sees <s> and itself}       computed at positions 1 .. 5, then moved to 5 .. 9
@@ -28,17 +28,17 @@ struct ContextPart {
   // these, unless the part `stays`.
   int64_t moved = 0;
   bool stays = false;
-  // When the part is complete, some of its tokens are computed again at their indices, in order, and then see every
-  // token before them: the first `fresh_first`, or the share `fresh_share` whose keys and values change the most in the
-  // model's second layer. Not of a part that stays. At most one of the two.
+  // After the part is complete, some of its tokens are computed again at their indices, in order, and then see every
+  // token before them. These are the first `fresh_first` tokens, or the share `fresh_share` of tokens whose keys and
+  // values change most in the model's second layer. At most one of the two is set, and neither for a part that stays.
   int64_t fresh_first = 0;
   double fresh_share = 0;
-  // Of parts that are placed: the document's first tokens, before `begin`, which the stream computes like those of no
-  // part.
+  // For parts that are placed: the document's first tokens, before `begin`. The stream computes them like tokens that
+  // belong to no part.
   int64_t skipped = 0;
-  // What they see, in slots, which are indices in the prompt: tokens before `begin` that are in no part, and the part
-  // itself. If those come first in the prompt and are `begin - moved` tokens, the part's keys are those of a stream
-  // that begins with them, and are shared with such streams through the prefix cache.
+  // Slots that the part's tokens see; slots are indices in the prompt. They are tokens before `begin` that are in no
+  // part, and the part itself. If the tokens before `begin` are the prompt's first `begin - moved` tokens, the part's
+  // keys equal those of a stream that begins with them, and the prefix cache shares them with such streams.
   std::vector<KeySegment> sees = {};
 
   bool refreshes() const { return fresh_first > 0 || fresh_share > 0; }
@@ -47,8 +47,9 @@ struct ContextPart {
 struct ContextPlan {
   // Ascending and disjoint. Tokens in none of them see every token before them.
   std::vector<ContextPart> parts;
-  // The tokens behind the last part, the question and the answer: they are at positions so much lower than their
-  // indices, and see these segments, the last of which is open (kOpenEnd). Without segments they see every token.
+  // The tokens behind the last part, which are the question and the answer: their positions are lower than their
+  // indices by `moved`. They see these segments, the last of which is open (kOpenEnd). Without segments they see every
+  // token.
   int64_t moved = 0;
   std::vector<KeySegment> sees;
   DocumentWeights documents;
@@ -80,7 +81,7 @@ struct LinkRowsChoice {
   bool operator==(const LinkRowsChoice&) const = default;
 };
 
-using DocumentTokens = std::vector<std::vector<TokenId>>;  // of each document
+using DocumentTokens = std::vector<std::vector<TokenId>>;  // tokens of each document
 
 class DocumentContext {
  public:
@@ -89,7 +90,7 @@ class DocumentContext {
   virtual ContextPlan plan(std::span<const PromptDocument> documents) const = 0;
   // Tokens that a model was trained to find behind document `index` of a prompt. They are in no part.
   virtual std::vector<TokenId> links(int64_t /*index*/) const { return {}; }
-  // Not null: rows stand in for the links, whose ids mean nothing.
+  // Not null: the rows that replace the links, whose ids mean nothing.
   virtual const LinkRowsChoice* link_rows() const { return nullptr; }
   // Not null: documents leave the prompt (take_documents()), and plan() and links() are not used.
   virtual const EncoderChoice* encoder() const { return nullptr; }
@@ -110,9 +111,9 @@ Result<std::shared_ptr<const DocumentContext>> make_document_context(std::string
 
 // The part that has this token; null: none.
 const ContextPart* part_of(const ContextPlan& plan, int64_t token);
-// The same plan where keys and values cannot be replaced once they are stored, as in blocks that a codec encodes. The
-// first tokens of a part that would be computed again are so in the first place: they see no other tokens than then.
-// Not of a plan with a `fresh_share`.
+// Variant of a plan for stores where keys and values cannot be replaced, such as blocks that a codec encodes. The first
+// tokens of a part that would be computed again are then computed only once, and see the same tokens as in that second
+// pass. Not for plans with a `fresh_share`.
 ContextPlan place_parts(ContextPlan plan);
 // The first token after `computed` tokens at which a part begins or ends, or, in a part that is placed, `computed`. -1:
 // there is none.

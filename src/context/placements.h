@@ -5,12 +5,12 @@
 
 namespace millrace {
 
-// Every document is computed behind the prompt's first tokens, `sinks` of them at most, and then moved to where it
-// stands. Tokens between documents see all tokens before them.
+// Every document is computed behind the prompt's first tokens, `sinks` of them at most, and then moved to its place in
+// the prompt. Tokens between documents see all tokens before them.
 ContextPlan moved_documents(std::span<const PromptDocument> documents, int64_t sinks);
 
-// The same, but they stay: all documents have the same positions, those directly behind the sinks, and what follows the
-// last document is behind the longest one. Tokens between documents belong to the next one.
+// Variant in which documents stay: all have the same positions, directly behind the sinks. The tokens after the last
+// document have positions behind the longest document. Tokens between documents belong to the next one.
 ContextPlan overlaid_documents(std::span<const PromptDocument> documents, int64_t sinks);
 
 // Segments for the tokens behind overlaid documents, which weigh these with `scale`. The documents are numbered from 1,

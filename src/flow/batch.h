@@ -34,14 +34,16 @@ struct KeySegment {
 struct DocumentWeights {
   float power = 1;  // the sum of their weights, before the softmax divides, is raised to this power
   int32_t most =
-      0;  // only the documents that get most of the query's attention, so many; at most kMostDocuments. 0: all
+      // maximum number of documents that a query sees, those that receive most of its attention; at most
+      // kMostDocuments. 0: all
+      0;
 
   bool operator==(const DocumentWeights&) const = default;
 };
 inline constexpr int32_t kMostDocuments = 16;
 
-// What a span's tokens see where that is not every slot up to their own. A token sees a slot if every part that is
-// present lets it. The keys that it sees count, in slot order, as keys 0, 1, 2, ... of a stream that holds
+// The slots that a span's tokens see, if these are not all slots up to their own. A token sees a slot if every part
+// that is present lets it. The keys that it sees count, in slot order, as keys 0, 1, 2, ... of a stream that holds
 // nothing else: results are the bits of that stream (attention/visible_keys.h).
 //
 // Every token must see its own slot, and, except in a tree, all slots between the span's first one and its own.
@@ -52,8 +54,8 @@ struct Visibility {
   int64_t tree_slot = 0;
   int64_t tree_tokens = 0;  // 0: no tree; at most kMaxTreeTokens
   int64_t ancestors = 0;    // index into Batch::ancestors
-  // Segments, ascending and disjoint; some may be empty. One list for all KV heads, or one for each of all layers, one
-  // after the other, where heads have other tokens in a slot.
+  // Segments, ascending and disjoint; some may be empty. There is one list for all KV heads. If the heads store
+  // different tokens in a slot, there is one list for each KV head of each layer, layer by layer.
   int64_t segments = 0;       // index into Batch::segments
   int64_t segment_count = 0;  // of a list; 0: no slot is left out
   int64_t segment_heads = 1;  // lists
@@ -88,7 +90,8 @@ struct BatchSpan {
   bool answer = false;      // its tokens were sampled, or drafted, and are not of a prompt
 };
 
-// A token that is given as its row of the embedding table, before the model's scaling, instead of by its id.
+// A token of the prompt that is passed as its row of the embedding table, before the model's scaling, instead of by its
+// id.
 struct BatchEmbedding {
   int64_t token = 0;           // index into Batch::tokens, whose entry is not used
   const float* row = nullptr;  // [width]
@@ -99,13 +102,14 @@ struct Batch {
   std::vector<int32_t> positions;
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
-  std::vector<std::vector<int32_t>> window_tables;  // the same of KV groups 1, 2, ...
-  // The same spans in KV groups 1, 2, ...: their slots and tables, where some stream has other slots there than in
-  // group 0, since it has dropped other tokens. Empty in most batches: one numbering serves all groups, entry by entry.
+  std::vector<std::vector<int32_t>> window_tables;  // block tables of KV groups 1, 2, ...
+  // The batch's spans in KV groups 1, 2, ...: slots and tables of streams that have dropped tokens from group 0 and so
+  // have other slots there than in these groups. Empty in most batches: one numbering then serves all groups, entry by
+  // entry.
   std::vector<std::vector<BatchSpan>> window_spans;
   std::vector<int32_t> output_rows;
   std::vector<BatchEmbedding> embeddings;  // ascending
-  // Of the spans that have one; empty in most batches.
+  // Visibilities of the spans that have one; empty in most batches.
   std::vector<Visibility> visibility;
   std::vector<uint64_t> ancestors;
   std::vector<KeySegment> segments;

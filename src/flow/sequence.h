@@ -31,7 +31,7 @@ struct WindowBlocks {
   std::vector<int32_t> blocks;
   int64_t dead = 0;         // with a window: leading blocks that no later token sees: given back, the entries are 0
   int64_t left_out = 0;     // KvState::by_layer: as there, of this layer
-  int64_t most_stored = 0;  // the same
+  int64_t most_stored = 0;  // maximum number of stored tokens, from `tokens` on
 };
 
 // The stream's share of the KV cache.
@@ -44,17 +44,18 @@ struct KvState {
   int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
   int64_t reserved_blocks = 0;        // promised at admission; no other stream is admitted on them
   int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
-  int64_t left_out = 0;       // of the tokens before `computed`, excluded from its attention: they have no blocks
-  int64_t most_left_out = 0;  // the largest left_out so far: tokens were sampled without so many
-  int64_t most_stored = 0;    // tokens that its evictor lets it store at once from now on; 0: no evictor
-  int64_t border = -1;        // computed tokens at which a part of its context ends or begins, or where it waits for
-                              // the next ones; no chunk crosses it. -1: none
-  int64_t evict_at = 0;       // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
+  int64_t left_out = 0;  // of the tokens before `computed`, excluded from its attention: they have no blocks
+  // maximum of left_out over the stream's life: tokens sampled at that point could not attend those blocks
+  int64_t most_left_out = 0;
+  int64_t most_stored = 0;  // tokens that its evictor lets it store at once from now on; 0: no evictor
+  int64_t border = -1;      // computed tokens at which a part of its context ends or begins, or where it waits for
+                            // the next ones; no chunk crosses it. -1: none
+  int64_t evict_at = 0;     // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
 
   int64_t held_blocks() const { return from(dead_blocks); }
-  // Of those, the ones that no other stream may hold.
+  // Number of held blocks that no other stream may hold.
   int64_t own_blocks() const { return from(dead_blocks > shared_blocks ? dead_blocks : shared_blocks); }
-  // Of the table of group `g`, tokens that have no slot.
+  // Returns the tokens that have no slot in the table of group `g`.
   int64_t left_out_of(int64_t g) const {
     return g == 0 ? left_out : by_layer ? windows[static_cast<size_t>(g - 1)].left_out : 0;
   }
@@ -69,11 +70,11 @@ struct KvState {
   }
 };
 
-// What the stream has to do with the prefix index.
+// The stream's connection to the prefix index.
 struct PrefixState {
   bool caches = false;         // may look up and insert prefix blocks, in `scope`
   uint64_t scope = 0;          // only streams of the same scope share prefixes
-  int64_t cached = 0;          // of the computed tokens, those that came from the index
+  int64_t cached = 0;          // computed tokens that were found in the index
   RequestId donor = 0;         // running stream that is computing the same prefix, which this one waits for; 0: none
   int64_t donor_tokens = 0;    // tokens of the donor to wait for
   int64_t donor_computed = 0;  // the donor's computed tokens at the last check
@@ -95,9 +96,10 @@ struct ProgressState {
 //             '-- . '-- and        parents   -1  0  -1  2          "sat .", or "and sat"
 struct Draft {
   std::vector<TokenId> tokens;
-  std::vector<int32_t> parents;  // of a tree: the token that each one follows, an earlier one; -1: the stream's last
-                                 // token. Empty: a chain
-  int64_t probes = 0;            // the last ones, which run for the drafter alone and are never kept
+  // tree drafts: index of the earlier token that each token follows; -1: the stream's last token
+  std::vector<int32_t> parents;
+  // token. Empty: a chain
+  int64_t probes = 0;  // the last ones, which run for the drafter alone and are never kept
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t parent(int64_t index) const { return parents.empty() ? index - 1 : parents[static_cast<size_t>(index)]; }
@@ -115,7 +117,7 @@ struct Draft {
   }
 };
 
-// What a drafter remembers of one stream.
+// State that a drafter keeps for one stream.
 struct DraftMemory {
   virtual ~DraftMemory() = default;
 };
@@ -128,7 +130,7 @@ struct DraftState : Draft {
   int64_t stored = kAll;                // computed tokens from here on lack the keys and values of the draft model
   int64_t passes = 0;                   // steps that sampled for the stream
   int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
-  int64_t accepted = 0;                 // of those, tokens that saved a step
+  int64_t accepted = 0;                 // drafted tokens that saved a step
   // Steps whose draft reached position i, and those of them that kept it.
   std::array<int32_t, kDraftPositions> drafted_at{}, accepted_at{};
   int64_t predicted = 0;   // token of Request::prediction that comes next, as far as is known
@@ -146,7 +148,7 @@ struct StreamTimes {
 };
 
 struct Sequence {
-  RequestId id = 0;      // of the stream: answer_stream(request, answer)
+  RequestId id = 0;      // id of the stream: answer_stream(request, answer)
   int64_t arrival = 0;   // order of arrival among an engine's streams
   RequestId parent = 0;  // stream of the first answer, whose prompt blocks this one will share; 0: it is the first
   Request request;

@@ -16,7 +16,7 @@ struct PlannedChunk {
   int64_t first = 0;    // index of the chunk's first token in the stream
   int64_t count = 0;    // tokens to run
   bool sample = false;  // the chunk has the stream's last token: sample the next one
-  int64_t drafted = 0;  // of `count`, drafted tokens, which follow the stream's last token
+  int64_t drafted = 0;  // number of drafted tokens in `count`; they follow the stream's last token
 
   int64_t own() const { return count - drafted; }               // tokens that the stream has
   int64_t outputs() const { return sample ? 1 + drafted : 0; }  // rows of logits

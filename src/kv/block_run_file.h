@@ -3,9 +3,9 @@
 //
 //   | header: 64 bytes | identity | layout | tokens: int32 each | payload: layer by layer, block by block |
 //
-// `identity` is the caller's text for everything that keys and values depend on; the layout's text is made here. A file
-// is used only if both are equal, its sizes agree, and the hashes of the header and of the payload match. Everything on
-// disk is little-endian and frozen; any change requires a new version. Not thread-safe.
+// `identity` is the caller's text for everything that keys and values depend on; the layout's text is created here. A
+// file is used only if both are equal, its sizes agree, and the hashes of the header and of the payload match.
+// Everything on disk is little-endian and frozen; any change requires a new version. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ Result<void> export_blocks(KvPool& pool, std::span<const BlockId> blocks, const 
 
 class BlockRunFile {
  public:
-  // Checks everything but the payload. Errors: corrupt (missing, cut off, damaged, not such a file, another version),
-  // user (of another model or layout: says what differs).
+  // Checks everything except the payload. Errors: corrupt (the file is missing, cut off or damaged, is no file of keys
+  // and values, or has another version), user (it belongs to another model or layout; the message says what differs).
   static Result<BlockRunFile> open(const std::string& path, const KvPool& pool, const std::string& identity);
 
   const BlockRun& run() const { return run_; }

@@ -1,15 +1,17 @@
-// KvCodec: a format of the KV cache that encodes tiles: the keys, or the values, of one block of tokens in one head. It
-// may scale along tokens as well as along channels, which formats of rows (formats/format.h) cannot. One file each in
-// codecs/ and one line in codecs/builtin.cc. Const and stateless: one codec serves all streams and threads.
+// KvCodec: a format of the KV cache that encodes tiles. A tile holds the keys or the values of one block of tokens in
+// one head. A codec may share scales along tokens as well as along channels; formats of rows (formats/format.h) cannot.
+// Each codec is one file in codecs/ and one entry in codecs/builtin.cc. Const and stateless: one codec serves all
+// streams and threads.
 //
-// Which tokens a query sees encoded is a rule of its slot alone, never of prefill chunks: those of its own block, and
-// of residual() tokens before that block, are raw rows of f16; all older blocks are encoded.
+// A rule of the slot alone, never of prefill chunks, says which tokens a query sees encoded. The tokens of the query's
+// own block, and residual() tokens before that block, are raw rows of f16. All older blocks are encoded.
 //
 //   slots   [ encoded blocks | residual(), raw | own block, raw: up to the query ]
 //
-// Raw rows are in a tail beside the stream's blocks (KvLayout::tail_tokens). A block is encoded when its last token is
-// stored, and depends on nothing but the raw rows of its tokens, so that streams may share it. What depends on one row
-// alone is encoded with that row, so that the work of a block is spread over the steps that fill it (by_token()).
+// Raw rows are in a tail that the stream has in addition to its blocks (KvLayout::tail_tokens). A block is encoded when
+// its last token is stored. Its encoding depends only on the raw rows of its tokens, so streams may share it. If a part
+// of the encoding depends on one row alone, it is computed with that row, which spreads the work over the steps that
+// fill the block (by_token()).
 #pragma once
 
 #include <cstdint>
@@ -35,9 +37,9 @@ class KvCodec {
   virtual int64_t residual() const { return 0; }  // rounded up to whole blocks
   // Errors: unsupported.
   virtual Result<void> check(int64_t /*head_dim*/) const { return {}; }
-  // Of a model with this many layers. Errors: user.
+  // Checks that the codec fits a model with this many layers. Errors: user.
   virtual Result<void> check_layers(int64_t /*layers*/) const { return {}; }
-  // What stores and loads the tiles of a layer: of the same size.
+  // Returns the codec of one layer; its tiles have the same size as those of this codec.
   virtual const KvCodec& layer(int64_t /*index*/) const { return *this; }
 
   // A codec may round keys and values in another orthogonal basis: both are rotated before they are raw rows, queries
@@ -57,17 +59,18 @@ class KvCodec {
   virtual int64_t tile_bytes(int64_t tokens, int64_t head_dim) const = 0;
   // rows: [tokens][head_dim], finite, each exactly an f16. Must not depend on the instruction set.
   virtual void store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const = 0;
-  // Whether the tile is also what store_token() makes of its rows, one by one, in any order, each as often as it likes.
-  // Several threads may store different tokens of a tile at once.
+  // Returns true if calling store_token() for every row, in any order and any number of times, produces the same tile
+  // as store(). Several threads may then store different tokens of a tile at once.
   virtual bool by_token(KvPart /*part*/) const { return false; }
   virtual void store_token(KvPart /*part*/, const float* /*row*/, int64_t /*token*/, int64_t /*tokens*/,
                            int64_t /*head_dim*/, uint8_t* /*tile*/) const {}
-  // Of a part that is encoded by token: whether an encoded token can go to another place, of its tile or of another
-  // one. Else it is decoded and stored anew.
+  // Used only where by_token() is true. Returns true if an encoded token can be moved to another place of this tile or
+  // of another one. Otherwise the tokens are decoded and stored again.
   virtual bool moves_tokens() const { return false; }
   virtual void move_token(KvPart /*part*/, const uint8_t* /*from*/, int64_t /*token*/, uint8_t* /*to*/,
                           int64_t /*place*/, int64_t /*tokens*/, int64_t /*head_dim*/) const {}
-  // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
+  // Decodes a tile to rows of f16, [tokens][head_dim]. The rows are finite for every tile that store() wrote, and have
+  // the same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;
   // How attention may read tiles without load(), those of layer() with its own codes; none: it cannot. Where keys are

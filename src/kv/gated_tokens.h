@@ -1,6 +1,6 @@
-// GatedTokens: what the gates of one layer know of a stream's stored tokens: the rows by which later tokens judge them,
-// and the token of the text from which on each is no longer seen. A token that has ended is dropped at the next
-// decision. Plain data in the order of slots; not thread-safe.
+// GatedTokens: for one layer with gates, the rows by which later tokens judge a stream's stored tokens, and the token
+// of the text from which on each of them is no longer seen. A token that has ended is dropped at the next decision.
+// Plain data in the order of slots; not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // HeadCascade: which KV heads of each layer attend, for evictors that prune heads (SpAtten; Wang et al., 2021). A
 // head's importance is the L1 size of its outputs, summed over a stream's tokens and layers; a layer keeps the most
-// important of those that the layer before it keeps. The query heads that share a KV head are pruned together, since
-// only then their keys and values need not be read. Sums are integers, so their order does not show. Not thread-safe.
+// important of those that the layer before it keeps. Query heads that share a KV head are pruned together, because only
+// then their keys and values are not read. Sums are integers, so the order of addition does not matter. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace millrace {
 class HeadCascade {
  public:
   static constexpr double kUnit = 1.0 / (1 << 20);
-  static constexpr double kMostSize = 1e4;  // of a token's outputs in one head and layer, so that no sum overflows
+  // maximum size of a token's outputs in one head and layer, so that no sum overflows
+  static constexpr double kMostSize = 1e4;
   HeadCascade(int64_t layers, int64_t heads);
   // So that a step allocates nothing, with drafts of up to `drafted` tokens.
   void reserve(int64_t drafted);

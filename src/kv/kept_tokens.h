@@ -21,8 +21,8 @@ class KeptTokens {
   // [slots, heads], the sums of the first slots, to add to; those of new slots are 0.
   std::span<int64_t> mass(int64_t slots);
   std::span<int64_t> mass() { return mass_; }
-  // [drafted, slots, heads], zero: what the query of each of the drafted tokens of a step adds, which is known to
-  // count only when the token is kept.
+  // Attention mass that the query of each drafted token of a step adds, [drafted, slots, heads], set to zero. It counts
+  // only if the drafted token is kept, which is known later.
   std::span<int64_t> draft_mass(int64_t drafted, int64_t slots);
   std::span<int64_t> draft_mass() { return std::span(draft_mass_).first(static_cast<size_t>(draft_size_)); }
   // The next one of them is kept.
@@ -49,7 +49,7 @@ class KeptTokens {
   int32_t first_query_ = 0;
   std::vector<int32_t> positions_, kept_, dropped_;
   std::vector<int64_t> mass_, draft_mass_;
-  std::vector<int32_t> own_positions_;  // of one of several heads
+  std::vector<int32_t> own_positions_;  // positions of this head's tokens, where there are several heads
   std::vector<int64_t> own_mass_;
   int64_t draft_slots_ = 0, draft_size_ = 0, kept_drafts_ = 0;
 };

@@ -20,10 +20,12 @@ struct KvFormats {
   std::shared_ptr<const KvCodec> codec = nullptr;  // null: rows
   const Format* keys = nullptr;                    // null: no format of rows that attention reads
   const Format* values = nullptr;
-  double rest_below = 0;                // KvLayout::rest_below
-  const Format* window_keys = nullptr;  // of layers with a window, where they have blocks of their own; null: as above
+  double rest_below = 0;  // KvLayout::rest_below
+  // format of keys in layers with a window that have their own blocks; null: as above
+  const Format* window_keys = nullptr;
   const Format* window_values = nullptr;
-  std::shared_ptr<const KvCodec> window_codec = nullptr;  // of these layers; window_keys are its raw rows then
+  // codec of these layers; window_keys is then the format of its raw rows
+  std::shared_ptr<const KvCodec> window_codec = nullptr;
 
   // Some group has one.
   bool encodes() const { return codec || window_codec; }
@@ -40,7 +42,7 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
 // The options of a format of rows; those that a codec has, too.
 const std::vector<OptionSpec>& kv_row_options();
 std::vector<OptionSpec> kv_window_options();
-// The format of rows with rests, `progressive`.
+// Returns the description of `progressive`, the format of rows with residuals.
 const TechniqueInfo& progressive_kv_format();
 
 }  // namespace millrace

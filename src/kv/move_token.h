@@ -1,5 +1,6 @@
-// Moves what a pool stores of one token from one slot of a stream to another: a kept token of a tree goes where it
-// would be in a chain. Rows are whole tokens of one head, so this works in every format whose rows are independent.
+// Moves the keys and values that a pool stores of one token to another slot of the stream. A kept token of a tree is
+// moved to the slot that it would have in a chain. A row is one token of one head, so this works in every format whose
+// rows are independent.
 #pragma once
 
 #include <span>

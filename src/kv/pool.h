@@ -1,33 +1,33 @@
 // KvPool: keys and values in reference-counted blocks. It deals in ids, counts and bytes; it knows nothing of requests
 // or policies. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
 //
-// Two modes share the same ids. `paged`: one id per block of memory; a stream gets any free block. `virtual`: many more
-// ids than memory, divided into ranges as long as the longest stream; a stream's own blocks are contiguous in its
-// range, and pages are committed when written and returned when another range needs them (virtual_ranges.h). In both
-// modes free_blocks() + referenced blocks == total_blocks(), which is what the memory holds.
+// Two modes share the same ids. `paged`: one id per block of memory; a stream is assigned any free block. `virtual`:
+// many more ids than memory, divided into ranges as long as the longest stream; a stream's own blocks are contiguous in
+// its range, and pages are committed when written and returned when another range needs them (virtual_ranges.h). In
+// both modes free_blocks() + referenced blocks == total_blocks(), which is what the memory holds.
 //
 // One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
-// Layers that see a window only may have blocks of their own, in further groups (window_groups.h): a pool inside the
-// pool, with ids of its own, whose first blocks a stream gives back as its window moves on.
+// Layers that see only a window may have their own blocks, in further groups (window_groups.h). A group is a pool
+// inside the pool, with its own ids. A stream returns its first blocks there as its window moves on.
 //
-// Or every layer has blocks of its own (KvLayout::by_layer), where layers store different numbers of tokens: a block is
-// of one layer then, and ids, free blocks and memory are those of all layers together. One buffer:
-// [K, V][kv_head][block id][token in block][row_bytes]. Where heads store different numbers (KvLayout::heads_apart), a
+// If layers store different numbers of tokens (KvLayout::by_layer), every layer has its own blocks. A block then
+// belongs to one layer; ids, free blocks and memory are counted over all layers together. There is one buffer:
+// [K, V][kv_head][block id][token in block][row_bytes]. If heads store different numbers (KvLayout::heads_apart), a
 // layer of the pool is one KV head of a layer of the model.
 //
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
 // StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]. One slot
-// has the tails of all groups.
+// holds the tails of all groups.
 //
-// Where values are parts of their keys (KvLayer::values_in_keys), there is no V, and values() is keys().
+// Where values are parts of their keys (KvLayer::values_in_keys), there are no planes V, and values() returns keys().
 //
-// With rests (KvLayout::rest_below) there are as many planes again, of what rounding left of each row: [K, V, rests of
-// K, rests of V].
+// With residuals (KvLayout::rest_below) there are twice as many planes: [K, V, residuals of K, residuals of V]. A
+// residual is what rounding left of a row.
 //
-// Blocks of one head are adjacent, and a fresh pool hands out ids in ascending order: attention reads a lone stream's
-// keys as one run of memory, which the hardware prefetcher follows. Storing all heads inside a block would break the
-// keys into pieces of 16 tokens, each a whole block of all heads apart from the next.
+// Blocks of one head are adjacent, and a fresh pool assigns ids in ascending order: attention reads a lone stream's
+// keys as one run of memory, which the hardware prefetcher follows. If a block stored all heads, a head's keys would be
+// pieces of 16 tokens, and the distance between pieces would be a block of all heads.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,11 @@ struct KvLayer {
   // Latent attention: a value is the first numbers of its key, and has no bytes of its own.
   bool values_in_keys = false;
   bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
-  // Rows of the format whatever the other layers have: no tile, no tail, no rests. What a pattern stores beside them.
+  // true: rows of the format, without tile, tail or residuals, even if other layers have them. Patterns store such rows
+  // next to keys.
   bool plain = false;
-  // Of an attention pattern: the layer whose tokens have further rows here (attention/pattern_layers.h); below 0: none.
+  // For rows of an attention pattern: the layer whose tokens have these further rows (attention/pattern_layers.h);
+  // below 0: none.
   int64_t beside = -1;
   bool of_blocks = false;  // those are of blocks, not of tokens
   int64_t heads_each = 1;  // query heads that share a KV head
@@ -68,66 +70,68 @@ struct KvLayer {
 };
 
 struct KvLayout {
-  const Format* format = nullptr;  // of rows; with a codec, of raw and decoded rows
+  const Format* format = nullptr;  // format of rows; with a codec, of raw and decoded rows
   int64_t block_tokens = 16;
   std::vector<KvLayer> layers;
   std::shared_ptr<const KvCodec> codec = nullptr;  // null: a block is rows of `format`
   int64_t tail_tokens = 0;                         // codec: raw rows of one stream, whole blocks
-  const Format* value_format = nullptr;            // of values; null: `format`
+  const Format* value_format = nullptr;            // format of values; null: `format`
   int64_t window = 0;                              // no layer sees more keys; 0: at least one sees all
   int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
   bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
   // By layer: the layers here that each layer of the model has, one for each of its KV heads; 1: the heads share one.
   int64_t heads_apart = 1;
-  // Above 0: each row has a rest (kv/row_rests.h). Queries whose largest weight is below this read the rests, too.
+  // Above 0: each row has a residual (kv/row_rests.h). A query whose largest attention weight is below this value reads
+  // the residuals, too.
   double rest_below = 0;
 
-  // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
-  // makes the tail long enough to run `drafted` tokens and take them back.
+  // Selects `with` (not null) to encode blocks from now on: sets the format, raises the block size to what the codec
+  // needs, and makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
   // Every layer is a group, and so is every KV head of each. Errors: unsupported (layers with different heads).
   Result<void> set_heads_apart();
-  // Of a virtual pool: raises the block size of all groups to whole pages. Errors: unsupported (a codec, whose tail and
-  // tiles are of the size that encode_with() chose).
+  // Raises the block size of all groups of a virtual pool to whole pages. Errors: unsupported (a codec, because
+  // encode_with() chose the sizes of its tail and tiles).
   Result<void> use_whole_pages(int64_t page_bytes);
   int64_t residual_blocks() const { return (codec->residual() + block_tokens - 1) / block_tokens; }
   const Format* values() const { return value_format ? value_format : format; }
   std::string format_name() const;
-  std::string codec_name() const;  // of the first group that has a codec; "" if none does
+  std::string codec_name() const;  // name of the codec of the first group that has one; "" if none does
   bool recurrent() const;          // some layers
-  // Whether blocks of one table alone can continue a stream after them: no state, and no raw rows of their tokens, is
-  // needed, and no table of another layer.
+  // Returns true if blocks of one table are enough to continue a stream after them: it needs neither a state, nor raw
+  // rows of their tokens, nor a table of another layer.
   bool prefixes_shared() const;
   bool encodes() const;    // some group has a codec
   bool has_rests() const;  // some group has them
   bool rest_of(const KvLayer& layer) const { return rest_below > 0 && !layer.plain; }
-  int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }  // of a stream, whose blocks have one set of ids
+  // tables of a stream; the blocks of a table have one set of ids
+  int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
   int64_t block_bytes() const;  // one block in all layers, keys and values; of this group. By layer: of one layer
   int64_t bytes_per_token() const;
-  // KV heads of the layers before this one, in this group, without those of patterns; of a layer beside another, of
-  // those before that one.
+  // Number of KV heads of the layers before this one in this group, without the layers of patterns. For a layer of a
+  // pattern: of the pattern layers before it.
   int64_t heads_before(int64_t layer) const;
   int64_t heads() const { return heads_before(std::ssize(layers)); }
-  std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
-  int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
+  std::vector<int64_t> state_values() const;  // f32 values of each layer's state or tail
+  int64_t state_bytes() const;                // bytes of one stream in all layers; 0: neither states nor tails
   std::string state_name() const { return encodes() ? "KV tails" : "recurrent states"; }  // as an account
   Result<void> check() const;  // head_dim is whole format blocks, tails are long enough, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 
  private:
-  void set_block_tokens(int64_t tokens);   // of all groups
+  void set_block_tokens(int64_t tokens);   // sets it for all groups
   Result<void> check_alike() const;        // by layer
   Result<void> check_equal_heads() const;  // ... of which this is a part
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;
 
-// Of a group in a pool: that pool has the states of all layers.
+// For a group inside a pool: the pool holds the states of all layers.
 inline constexpr int64_t kStatesElsewhere = -1;
 
 enum class KvPoolMode { paged, virtual_ranges };
@@ -138,8 +142,8 @@ struct KvPoolOptions {
   int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
   int64_t states = 0;   // recurrent layers, or a codec: slots of the StatePool
   int64_t swapped = 0;  // window groups: streams in a tier, which keep their blocks of those groups
-  int64_t swapped_blocks =
-      INT64_MAX;  // of the first group that the tier holds; each stream has no fewer than of others
+  // Blocks of the first group that the tier holds. Each stream has at least as many of them as of any other group.
+  int64_t swapped_blocks = INT64_MAX;
   // Streams may drop tokens of the first group (kv/token_eviction.h), and then hold more blocks of window groups.
   bool evicts = false;
 };
@@ -148,7 +152,7 @@ Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
 
 // Number of ids in a contiguous pool.
 int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
-// Of a pool whose first group has `blocks` blocks: the blocks of another group, and the bytes of all.
+// For a pool whose first group has `blocks` blocks: the number of blocks of another group, and the bytes of all groups.
 int64_t window_group_blocks(const KvLayout& group, int64_t blocks, const KvPoolOptions& options);
 int64_t kv_pool_bytes(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
 
@@ -158,7 +162,7 @@ class KvPool {
   static Result<KvPool> create(KvLayout layout, int64_t blocks, const KvPoolOptions& options = {});
 
   const KvLayout& layout() const { return layout_; }
-  int64_t total_blocks() const { return total_blocks_; }  // what the memory holds
+  int64_t total_blocks() const { return total_blocks_; }  // number of blocks that fit the memory
   int64_t free_blocks() const {
     return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
   }
@@ -182,7 +186,8 @@ class KvPool {
   // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has slots of its own. No
   // other stream may hold those blocks. Not with a codec. Rows of blocks stay, and are to be computed again.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
-  // The same of one layer's table, where every layer has its own; of `kept` it takes what its own heads keep.
+  // Compacts the table of one layer, in pools where every layer has its own. It reads the entries of `kept` that belong
+  // to the layer's heads.
   void compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
   Result<void> check() const;  // the pool's counts agree with its references
 
@@ -197,8 +202,8 @@ class KvPool {
   }
   // From a row to its rest, of keys and of values; 0: there are none.
   int64_t rest_bytes(int64_t layer) const { return rest_bytes_[layer]; }
-  RestReads& rest_reads() const { return *rest_reads_; }  // of all groups; only with rests
-  // The arrays of each head, one after the other: 0: keys, 1: values; and then their rests.
+  RestReads& rest_reads() const { return *rest_reads_; }  // counters of all groups; only with residuals
+  // Planes of each head, one after the other: 0: keys, 1: values; then their residuals.
   int64_t planes(int64_t layer) const {
     return layout_.layers[layer].planes() * (layout_.rest_of(layout_.layers[layer]) ? 2 : 1);
   }
@@ -213,7 +218,8 @@ class KvPool {
     return kind % layout_.layers[layer].planes() == 0 ? tile_bytes(layer) : value_tile_bytes(layer);
   }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
-  int64_t tile_bytes(int64_t layer) const { return tile_bytes_[layer]; }  // of all its rows, or encoded
+  // bytes of all rows of a tile, or of its encoding
+  int64_t tile_bytes(int64_t layer) const { return tile_bytes_[layer]; }
   int64_t value_row_bytes(int64_t layer) const { return value_row_bytes_[layer]; }
   int64_t value_tile_bytes(int64_t layer) const { return value_tile_bytes_[layer]; }
 
@@ -226,7 +232,8 @@ class KvPool {
     return layout_.by_layer ? layer : windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)];
   }
   bool by_layer() const { return layout_.by_layer; }
-  // Of layer `index` of a model whose first one is `first` here; where heads are apart, the first of its heads.
+  // Returns the pool's layer for layer `index` of a model whose first layer here is `first`; if heads have their own
+  // tables, the layer of its first head.
   int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.heads_apart; }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
@@ -257,7 +264,7 @@ class KvPool {
   std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_, rest_bytes_;
   std::shared_ptr<RestReads> rest_reads_;
   std::vector<AlignedBuffer> buffers_;
-  std::vector<uint8_t*> first_;  // of each layer's buffer, or of the one that all share
+  std::vector<uint8_t*> first_;  // buffer of each layer, or the one that all layers share
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;

@@ -1,5 +1,5 @@
-// PrefixEvictor: which block of the prefix index is evicted first. A policy is a stateless rank function of a block's
-// usage data, so the engine's index and the cache model of a trace study share the same policies.
+// PrefixEvictor: decides which block of the prefix index is evicted first. A policy is a stateless function that ranks
+// a block by its usage data, so the engine's index and the cache model of a trace study use the same policies.
 #pragma once
 
 #include <compare>
@@ -16,7 +16,7 @@ struct PrefixUse {
   int64_t uses = 0;      // number of times it was stored or found
   int64_t last_use = 0;  // counts calls of the index, not seconds: blocks of one prompt are meant to tie
   double stored_seconds = 0;
-  double last_seconds = 0;  // of its last use
+  double last_seconds = 0;  // time of its last use
   double importance = 0;    // attention mass relative to an even share; 0: never observed
   double keep_until = 0;    // on the same clock; until then it is evicted only as a last resort
 };
@@ -27,7 +27,7 @@ struct EvictRank {
   auto operator<=>(const EvictRank&) const = default;
 };
 
-// What an evictor needs beyond uses and times; computed only for the selected evictor.
+// Data that an evictor needs in addition to uses and times; computed only for the selected evictor.
 enum PrefixNeeds : uint32_t { kNeedsNothing = 0, kNeedsAttentionMass = 1 };
 
 struct PrefixEvictor {

@@ -4,9 +4,9 @@
 // tenant, so a collision costs a miss and never a wrong answer. The index holds one reference to each of its blocks.
 // Not thread-safe.
 //
-// In a pool with further groups (kv/window_groups.h) a block of the index may have a block in each of these, too, which
-// is evicted on its own: a prefix continues a stream if the groups have the blocks of its last tokens, as many as the
-// window sees.
+// In a pool with further groups (kv/window_groups.h), an entry of the index may also have a block in each of these
+// groups, which is evicted independently. A prefix continues a stream if the groups have the blocks of its last tokens,
+// as many as the window sees.
 #pragma once
 
 #include <cassert>
@@ -35,7 +35,7 @@ struct PrefixIndexOptions {
 struct PrefixStats {
   int64_t queries = 0;       // lookups
   int64_t query_tokens = 0;  // in all lookups
-  int64_t hit_tokens = 0;    // of those, found in the index
+  int64_t hit_tokens = 0;    // requested tokens that were found in the index
   PrefixTreeStats blocks;
 };
 
@@ -46,14 +46,15 @@ struct PrefixBlocks {
   int64_t dead = 0;
 };
 
-// A prefix: one reference to each block of the first group, and to those of the other groups that a window sees.
+// A matched prefix. It holds one reference to each block of the first group, and to the blocks of other groups that a
+// window sees.
 struct PrefixMatch {
   struct Window {
     std::vector<BlockId> blocks;  // as many as in the first group
     int64_t dead = 0;             // leading entries without a block
   };
   std::vector<BlockId> blocks;
-  std::vector<Window> windows;  // of groups 1, 2, ...
+  std::vector<Window> windows;  // blocks of groups 1, 2, ...
 };
 
 class PrefixIndex {
@@ -65,13 +66,13 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // The longest prefix of `tokens` that is indexed in full blocks; adds one reference to each block. Prompts of
-  // different tenants never share blocks; tenants with equal salts do. Of a pool with one group.
+  // Returns the longest prefix of `tokens` that is indexed in full blocks; adds one reference to each block. Prompts of
+  // different tenants never share blocks; tenants with equal salts do. For pools with one group.
   std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0) {
     assert(pool_.groups() == 1);  // else the references to blocks of other groups would be lost
     return match_groups(tokens, tenant).blocks;
   }
-  // The same of any pool: the longest prefix that can continue a stream.
+  // Variant of match() for pools with any number of groups: returns the longest prefix that can continue a stream.
   PrefixMatch match_groups(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
   // Number of leading full blocks that the index holds; does not count as a use.
@@ -86,7 +87,8 @@ class PrefixIndex {
     const PrefixBlocks group{blocks};
     insert_groups(tokens, {&group, 1}, tenant, keep_seconds, importance);
   }
-  // The same with the blocks of every group. What the first group lacks ends the prefix, unless it is indexed already.
+  // Inserts the blocks of every group. The prefix ends at the first token without a block of the first group, unless it
+  // is indexed already.
   void insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant = 0,
                      double keep_seconds = 0, std::span<const float> importance = {});
 
@@ -109,7 +111,7 @@ class PrefixIndex {
     uint64_t tenant = 0;
     std::vector<TokenId> tokens;
     BlockId block = -1;                 // -1: unused node
-    std::vector<BlockId> windows = {};  // of groups 1, 2, ...; -1: none
+    std::vector<BlockId> windows = {};  // blocks of groups 1, 2, ...; -1: none
     bool found = false;                 // by a lookup that used them, since the last turn
   };
   int64_t usable(std::span<const PrefixTree::Node> path) const;
@@ -127,7 +129,7 @@ class PrefixIndex {
   PrefixTree tree_;
   std::vector<Entry> entries_;  // by node
   std::unordered_map<PrefixKey, PrefixTree::Node, PrefixKeyHash> nodes_;
-  std::vector<size_t> turn_;  // of each other group: the entry whose turn it is
+  std::vector<size_t> turn_;  // for each further group, the entry whose turn it is
   PrefixStats stats_;
 };
 

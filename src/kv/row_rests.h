@@ -1,6 +1,6 @@
-// What rounding left of a row of keys or values, rounded to the same format in a row of its own: both together have
-// about twice as many bits. The second rows are planes of their own (KvPool::planes()), a fixed number of bytes behind
-// the first ones, so that reading the first ones alone takes half of the memory's time.
+// Residuals of rows: what rounding left of a row of keys or values, rounded to the same format and stored as a second
+// row. Both rows together have about twice as many bits. The second rows are separate planes (KvPool::planes()), a
+// fixed number of bytes behind the first ones, so reading only the first rows takes half of the memory traffic.
 //
 //   row     what the format stores of x
 //   rest    what it stores of x - decode(row)
@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostRestValues = kMaxMixedHeadDim;  // of a row with a rest
+inline constexpr int64_t kMostRestValues = kMaxMixedHeadDim;  // maximum number of values in a row with a residual
 
 // `rest`: bytes from a row to its rest; 0: it has none.
 inline void encode_with_rest(const RowCodec& codec, const float* values, int64_t rest, int64_t n, uint8_t* row) {
@@ -34,7 +34,7 @@ inline void decode_with_rest(const RowCodec& codec, const uint8_t* row, int64_t 
   for (int64_t i = 0; i < n; ++i) values[i] += left[static_cast<size_t>(i)];
 }
 
-// Rows of attention, of each head, token and layer, and the flat ones among them, which read rests
+// Counts the rows of attention, one for each head, token and layer, and the flat ones among them, which read residuals
 // (attention/flat_rows.h). Any thread may add.
 struct RestReads {
   std::atomic<int64_t> rows = 0, flat = 0;

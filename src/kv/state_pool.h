@@ -20,7 +20,7 @@ using StateId = int32_t;  // -1: none
 
 class StatePool {
  public:
-  StatePool() = default;  // of a model without recurrent layers
+  StatePool() = default;  // for models without recurrent layers
   // `values`: of each layer, 0 where a layer keeps no state. Errors: user, resource.
   static Result<StatePool> create(std::span<const int64_t> values, int64_t slots);
   // Bytes of one slot.

@@ -1,7 +1,7 @@
-// TokenEvictor: which tokens of a running stream lose their keys and values, so that it stores no more than a budget.
-// A member is a pure choice: it sees what is stored and names the slots to drop. When it is asked depends on the stream
-// alone (token_eviction.h), never on the batch or the prefill chunks. Lossy: answers change. Stateless and const, so
-// one evictor serves many streams and threads.
+// TokenEvictor: decides which tokens of a running stream lose their keys and values, so that the stream stores no more
+// than a budget. A member only chooses: it sees which tokens are stored and names the slots to drop. The stream alone
+// decides when it is asked (token_eviction.h), never the batch or the prefill chunks. Lossy: answers change. Stateless
+// and const, so one evictor serves many streams and threads.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ namespace millrace {
 // The stored tokens of a stream, in slot order, which is their order in the text.
 struct StoredTokens {
   std::span<const int32_t> positions;  // ascending; the last token's position - positions[i] is the age of slot i
-  // What each has received from the observed queries, summed over the heads and layers that choose together. Empty
-  // unless the evictor needs it.
+  // Attention mass that each token has received from the observed queries, summed over the heads and layers that choose
+  // together. Empty unless the evictor needs it.
   std::span<const int64_t> mass;
   int32_t first_query = 0;  // position of the first query that may have been observed (EvictionRule::joined)
 };
 
-// What chooses in place of an evictor: gates of the model's layers, which its checkpoint has (models/token_gates.h).
+// Gates of the model's layers that choose instead of an evictor; the checkpoint has them (models/token_gates.h).
 enum class TokenGate : uint8_t {
   none,
   pairs,     // each token ends some of those before it
@@ -38,7 +38,8 @@ struct MassRule {
   // The newest ones before a decision. kAll: every query since a token was stored; otherwise sums begin at 0 after each
   // decision, so that at most `slack` queries count for the second one.
   int64_t queries = 0;
-  // Counts the queries and heads that pay a token at least an even share, instead of attention in units of kMassUnit.
+  // true: mass counts the queries and heads that give a token at least an even share, instead of attention in units of
+  // kMassUnit.
   bool shares = false;
 };
 
@@ -55,22 +56,23 @@ class TokenEvictor {
   virtual int64_t budget_of(int64_t /*layer*/, int64_t /*layers*/) const { return budget(); }
   // By layer: every KV head of a layer has a budget of its own, and counts as a layer here, head after head.
   virtual bool by_head() const { return false; }
-  // Of a model with so many layers, of so many KV heads each. Errors: user.
+  // Checks that the evictor fits a model of this size; `kv_heads`: of each layer. Errors: user.
   virtual Result<void> check_layers(int64_t /*layers*/, int64_t /*kv_heads*/) const { return {}; }
   // By layer: a token that one layer drops is dropped by all later ones too. The sums are those of all layers, since
   // the first of them stored the token.
   virtual bool cascades() const { return false; }
-  // By layer: of so many KV heads of a layer, those that attend once there has been a decision (kv/head_cascade.h); at
-  // least 1, and no more than in the layer before. A layer's keys and values are stored for all heads.
+  // Used by evictors whose budgets differ by layer. Returns how many of a layer's KV heads attend after a decision
+  // (kv/head_cascade.h): at least 1, and no more than in the layer before. A layer's keys and values are stored for all
+  // heads.
   virtual bool prunes_heads() const { return false; }
   virtual int64_t heads_of(int64_t /*layer*/, int64_t /*layers*/, int64_t heads) const { return heads; }
   virtual MassRule mass_rule() const { return {}; }
   bool needs_mass() const { return mass_rule().queries > 0; }
-  // Of gates, drop() is never asked; they choose in the pass, and a decision only returns the memory of what they have
-  // ended. Such evictors are by layer.
+  // Gates that choose; drop() is then never called. Gates choose during the forward pass, and a decision only returns
+  // the memory of tokens that they have ended. Such evictors have budgets by layer.
   virtual TokenGate gate() const { return TokenGate::none; }
   bool gated() const { return gate() != TokenGate::none; }
-  // Of TokenGate::selection: older selected tokens that a token sees; 0: all.
+  // For TokenGate::selection: number of older selected tokens that a token sees; 0: all.
   virtual int64_t window() const { return 0; }
   static constexpr int64_t kUnbounded = int64_t{1} << 40;  // budget() of gates that may keep every token
   // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens. By layer it is asked for one layer
@@ -84,9 +86,9 @@ const Registry<TokenEvictorFactory>& token_evictors();
 // Who chooses together; all have the same budget.
 enum class EvictionScope : uint8_t { stream, layer, head };
 
-// What the positions of a stream's tokens count: the tokens of its text, or those that it stores. Stored tokens then
-// move to lower positions at each decision, so that no position exceeds what the model was trained for, and the stream
-// may be longer than the context.
+// Positions count the tokens of a stream's text, or the tokens that it stores. In the second case stored tokens are
+// moved to lower positions at each decision, so no position exceeds what the model was trained for, and the stream may
+// be longer than the context.
 enum class EvictionPositions : uint8_t { text, cache };
 
 // An evictor with the options that every member has.
@@ -96,9 +98,9 @@ struct EvictionRule {
   bool whole_prompt = true;  // chooses for the first time when the prompt is complete
   EvictionScope scope = EvictionScope::stream;
   EvictionPositions positions = EvictionPositions::text;
-  // Of one request: the prompt's first tokens that end with its documents, where these are computed apart or copied.
-  // They are stored whole until `slack` tokens behind them, or all of the prompt, have seen them, and only queries
-  // behind them are observed, so that where a document came from does not show.
+  // Number of the prompt's first tokens that end with its documents, if these are computed separately or copied. Set
+  // for each request. These tokens are stored whole until `slack` tokens behind them, or the whole prompt, have seen
+  // them. Only queries behind them are observed, so the result does not depend on where a document was computed.
   int64_t joined = 0;
   std::string text;  // as given
 
@@ -107,13 +109,13 @@ struct EvictionRule {
   bool by_head() const { return by_layer() && evictor->by_head(); }
 
   int64_t most_stored() const { return evictor->budget() + slack; }
-  // Of a prompt of so many tokens, those that are computed before it chooses for the first time, at least.
+  // Minimum number of tokens of a prompt of `prompt` tokens that are computed before the first decision.
   int64_t whole_tokens(int64_t prompt) const;
   // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose
   // together have equal sums and so make equal choices.
   int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream || by_layer() ? 1 : kv_heads; }
 
-  // Of one of `layers` tables of a stream.
+  // Maximum number of tokens stored in one of the `layers` tables of a stream.
   int64_t most_stored(int64_t layer, int64_t layers) const { return evictor->budget_of(layer, layers) + slack; }
   // Computed tokens at the first decision: when the first of the tables is full.
   int64_t first_decision(int64_t prompt, int64_t layers) const;
@@ -122,19 +124,19 @@ struct EvictionRule {
 // `text` is NAME[:key=value,...]; null for "" and "none". Errors (user): unknown name or option.
 Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view text);
 
-// Tokens that a stream of `total` tokens stores at once, at most, `prompt` of which are still to be computed as its
-// prompt. A null rule keeps all. Memory plan, request check and simulation use this; planner and
-// admission use Sequence::kv_demand(), which continues it for a stream that runs. Of `layers` tables with budgets of
-// their own: the average, rounded up.
+// Maximum number of tokens that a stream of `total` tokens stores at once, if `prompt` of them are still to be computed
+// as its prompt. A null rule keeps all. Memory plan, request check and simulation use this. Planner and admission use
+// Sequence::kv_demand(), which continues it for a running stream. If `layers` tables have their own budgets: the
+// average, rounded up.
 int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers = 1);
-// The same of one of them.
+// kv_demand() of one table.
 int64_t layer_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layer, int64_t layers);
-// The same of the one that stores most.
+// kv_demand() of the table that stores most.
 int64_t most_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers);
 // Blocks for that, in all tables.
 int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens);
-// Tokens that a stream with this prompt stores once `computed` of its tokens are computed, and evicted where due. Of
-// `layers` tables: the average, rounded up; of a cascade, at most.
+// Number of tokens that a stream with this prompt stores after `computed` of its tokens are computed and due tokens are
+// evicted. Of `layers` tables: the average, rounded up. For a cascade this is an upper bound.
 int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed, int64_t layers = 1);
 
 }  // namespace millrace

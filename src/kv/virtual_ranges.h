@@ -1,5 +1,5 @@
-// VirtualRanges: which block ids a pool of contiguous virtual ranges hands out, and which of them are backed by memory
-// (vAttention, arXiv 2405.04437).
+// VirtualRanges: decides which block ids a pool of contiguous virtual ranges assigns, and which of them are backed by
+// memory (vAttention, arXiv 2405.04437).
 //
 //   ids      | range 0: one stream's longest | range 1 | range 2 | ...        many more ids than memory
 //              u u u u i i - - - - - - - - -   i i i -   u u - -

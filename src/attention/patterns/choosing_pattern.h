@@ -1,5 +1,5 @@
-// ChoosingPattern: a dynamic pattern whose queries see the first and the newest blocks, and the `top` ones of the
-// others by score. Members say what summaries and features are.
+// ChoosingPattern: a dynamic pattern whose queries see the first and the newest blocks, and the `top` blocks with the
+// highest scores among the others. Members define summaries and features.
 #pragma once
 
 #include "attention/dynamic_pattern.h"

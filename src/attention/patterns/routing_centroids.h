@@ -1,5 +1,5 @@
 // Centroids of the attention pattern routing_transformer that were fitted to a model, and their file: JSON, as
-// `millrace centroids` writes it. Of each layer the heads one after the other, of each head its clusters.
+// `millrace centroids` writes it. Each layer lists its heads one after the other, and each head its clusters.
 //
 //   {"file": "millrace routing centroids", "model": NAME, "clusters": 32, "dims": 64, "layers": [[0.0312, ...], ...]}
 #pragma once

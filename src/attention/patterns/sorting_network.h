@@ -3,7 +3,7 @@
 //
 //   s = relu(B relu(A x + a) + b)         x [dims], A [hidden, dims], B [blocks, hidden]
 //
-// It is trained with a model, one for each KV head, and its file is JSON. Of each layer the heads one after the other:
+// It is trained with a model, one for each KV head. Its file is JSON; each layer lists its heads one after the other:
 //
 //   {"file": "millrace sorting network", "dims": 64, "hidden": 32, "blocks": 256,
 //    "layers": [{"A": [0.031, ...], "a": [...], "B": [...], "b": [...]}, ...]}
@@ -29,7 +29,8 @@ struct SortingNetwork {
 
   int64_t heads(int64_t layer) const { return std::ssize(layers[static_cast<size_t>(layer)].pool_bias) / hidden; }
   std::string digest() const;  // 16 hexadecimal digits
-  // Of the first scores.size() blocks; those that the network does not know get 0. `work`: hidden floats.
+  // Scores the first scores.size() blocks; blocks that the network does not know receive 0. `work`: room for `hidden`
+  // floats.
   void score(int64_t layer, int64_t head, std::span<const float> x, std::span<float> scores,
              std::span<float> work) const;
 };

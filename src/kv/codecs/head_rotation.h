@@ -1,8 +1,8 @@
-// Rotations of the channels of a head, for codecs that round rotated keys and values: large channels are spread over
-// all, so that levels under one scale fit them. H is a Hadamard matrix of the largest power of two that divides the
-// head, repeated along it: x -> H x, or with changes of signs that were drawn at random, x -> H S2 H S1 x, which makes
-// nearly normal coordinates even of a head with one large channel. Orthogonal. Pure functions, whose bits do not depend
-// on the instruction set.
+// Rotations of the channels of a head, for codecs that round rotated keys and values. A rotation spreads large channels
+// over all channels, so that levels under one scale fit them. H is a Hadamard matrix whose order is the largest power
+// of two that divides the head; it is repeated along the head. The plain rotation is x -> H x. The one with random
+// signs, x -> H S2 H S1 x, produces nearly normal coordinates even if a head has one large channel. Both are
+// orthogonal. Pure functions; their bits do not depend on the instruction set.
 #pragma once
 
 #include <cstdint>

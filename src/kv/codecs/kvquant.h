@@ -1,11 +1,12 @@
 // KVQuant (Hooper et al., 2024, "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache Quantization"):
 // keys are rounded per channel, before RoPE, which would mix channels; values per token. Levels are not evenly spaced
-// (nuq). The outliers of each vector, a channel of keys or a token of values, are kept apart as f16 (dense and sparse),
-// and so is the first token, to which much of attention goes.
+// (nuq). The outliers of each vector, a channel of keys or a token of values, are stored separately as f16 (dense and
+// sparse). So is the first token, which receives much of the attention.
 //
-// Levels are those that a file has for keys and for values of each layer, fitted to a text (evaluate/kvquant_fit.h); or
-// those that are optimal for normal values. Both are stretched to what is left of a vector without its outliers. The
-// paper also fits the ranges of channels to the text before; ranges here are those of the block itself.
+// The levels of keys and of values in each layer are read from a file, which a fit to a text wrote
+// (evaluate/kvquant_fit.h), or are those that are optimal for normal values. They are stretched to the range of a
+// vector without its outliers. The paper also fits the ranges of channels to the text beforehand; here they are the
+// ranges of the block itself.
 //
 //   tile   as LevelCodec, with outliers | rows of the first tokens, f16 [sink][head_dim], used in a stream's first
 //   block
@@ -54,7 +55,7 @@ class KvQuant : public LevelCodec {
 
   KvQuantShape shape_;
   KvQuantCodes codes_;
-  std::string digest_;           // of the levels; "": those of normal values
+  std::string digest_;           // digest of the levels; empty: levels for normal values
   std::vector<KvQuant> layers_;  // with levels of their own
 };
 

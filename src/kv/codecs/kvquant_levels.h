@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Of one layer: ascending, within -1 and 1, exact f16s; 2^bits of them, then zeros.
+// The levels of one layer: 2^bits ascending numbers within -1 and 1, all exact f16s, then zeros.
 struct KvQuantCodes {
   NormalCodes keys{}, values{};
 };

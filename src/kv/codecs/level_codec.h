@@ -18,10 +18,10 @@ inline constexpr int64_t kMaxLevelGroup = 1024;  // values under one scale
 inline constexpr int64_t kMaxKeyTokens = 128;    // of one channel
 inline constexpr float kLargestF16Value = 65504.0f;
 
-// What a codec makes of the values of one group.
+// The encoding of the values of one group.
 struct FittedGroup {
   uint16_t scale = 0, zero = 0;  // f16
-  uint8_t* levels = nullptr;     // of each value, with room as RowLevels has it
+  uint8_t* levels = nullptr;     // levels of each value, in room as RowLevels needs it
 };
 
 struct LevelShape {
@@ -55,7 +55,7 @@ class LevelCodec : public KvCodec {
  protected:
   // n values, in order of tokens or of channels, with room as RowLevels has it. Decoded values must be finite as f16.
   virtual void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const = 0;
-  // The same of columns of keys; as it is here, one by one.
+  // Fits the columns of keys. This version fits one column at a time.
   virtual void fit_columns(LevelColumns& columns) const;
   // Sets the levels for the scale and zero that are there, by the nearest code.
   void fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const;

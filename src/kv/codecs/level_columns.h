@@ -1,5 +1,5 @@
-// Columns of a tile: 32 channels of keys at a time, in all tokens that share a scale (kernels/column_levels.h), so that
-// the block that a stream has filled is encoded in little of a step.
+// Columns of a tile: 32 channels of keys at a time, in all tokens that share a scale (kernels/column_levels.h). Batches
+// of columns keep the encoding of a full block a small part of a step.
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,10 @@ struct LevelColumns : ColumnLevels {
   void write(int64_t column, const float* from) {
     for (int64_t t = 0; t < tokens; ++t) values[t][column] = from[t];
   }
-  // Stores of each of the first `count` columns the value that is farthest from its median, with its place, and puts
-  // another value of the column in its place. Copies the rows if they are the caller's.
+  // For each of the first `count` columns, stores the value that is farthest from the column's median, with its place,
+  // and replaces it in the column by another value of the column. Copies the rows first if they belong to the caller.
   void take_outliers(int64_t count, uint8_t* to);
-  // Of one column, as f16.
+  // Sets the grid of one column; both numbers are f16 bits.
   void set_grid(int64_t column, uint16_t step_half, uint16_t zero_half);
   // The nearest of 2^bits ascending codes.
   void fit_codes(const float* codes);

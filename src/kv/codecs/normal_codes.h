@@ -1,5 +1,5 @@
-// Codebooks of 4, 8 or 16 numbers that are optimal for the standard normal distribution in the mean squared error (Max,
-// 1960, "Quantizing for Minimum Distortion"; Lloyd, 1982, "Least Squares Quantization in PCM").
+// Codebooks of 4, 8 or 16 numbers with the smallest mean squared error for the standard normal distribution (Max, 1960,
+// "Quantizing for Minimum Distortion"; Lloyd, 1982, "Least Squares Quantization in PCM").
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ const NormalCodes& unit_codes(int bits);
 // In steps, whole numbers within kMostCode (LevelTiles::codes), of the size that loses least by it.
 struct WholeCodes {
   NormalCodes codes{};
-  float step = 0;  // what 1 stands for; an exact f16
+  float step = 0;  // value of one step of the codebook; an exact f16
 };
 const WholeCodes& whole_codes(int bits);
 

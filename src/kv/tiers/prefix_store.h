@@ -38,17 +38,17 @@ class PrefixStore {
 
   // The number of leading blocks of the chain that are stored. Counts as a use of these.
   virtual int64_t find(std::span<const ChainLink> chain) = 0;
-  // Copies the block's bytes; the pool may reuse the block at once. A block that is already stored but has not been
-  // verified since startup is compared with these bytes and rewritten if damaged. With `wait`, waits for buffer space
-  // instead of dropping.
+  // Copies the block's bytes; the pool may reuse the block at once. If a stored block has not been verified since
+  // startup, it is compared with these bytes, and rewritten if damaged. `wait`: wait for buffer space instead of
+  // dropping the block.
   virtual void put(const ChainLink& link, BlockId block, bool wait) = 0;
-  // Whether a put() now would find a buffer.
+  // Returns true if a put() would find a buffer now.
   virtual bool has_room() { return true; }
-  // Whether the block is stored. Does not count as a use.
+  // Returns true if the block is stored. Does not count as a use.
   virtual bool holds(const ChainLink&) const { return false; }
   // Allows the store to write what was put since the last call; a store that packs blocks packs these together.
   virtual void flush() {}
-  // Whether it uses the attention mass of blocks (StagedBlock), which then has to be observed.
+  // Returns true if the store uses the attention mass of blocks (StagedBlock), which the engine then observes.
   virtual bool wants_importance() const { return false; }
   // The attention mass that was stored with the block; 0: not known, or not stored.
   virtual float importance(const ChainLink&) const { return 0; }
@@ -62,7 +62,7 @@ class PrefixStore {
   virtual void erase(TierTicket ticket) = 0;
   // Waits briefly for progress of a load, when there is nothing else to do.
   virtual void wait() = 0;
-  virtual int64_t loading_blocks() const = 0;  // of loads in flight
+  virtual int64_t loading_blocks() const = 0;  // blocks whose loads are in flight
 
   virtual PrefixStoreStats stats() const = 0;
 };

@@ -37,7 +37,7 @@
 namespace millrace {
 
 inline constexpr int64_t kStorePage = 4096;
-inline constexpr int64_t kStoreChunkBytes = 256 << 10;  // of one layer, in a chunk of version 2; frozen
+inline constexpr int64_t kStoreChunkBytes = 256 << 10;  // bytes of one layer in a chunk of version 2; frozen
 
 // The order in which blocks are assigned slots and loaded.
 enum class StoreOrder {
@@ -56,7 +56,7 @@ StoreIdentity store_identity(std::string_view text);
 // Sizes and offsets in a file, from the pool's layout and the maximum file size.
 struct StoreGeometry {
   int64_t block_tokens = 0;
-  std::vector<int64_t> part_bytes;  // of each layer, without the trailing zeros
+  std::vector<int64_t> part_bytes;  // bytes of each layer's part, without the trailing zeros
   std::vector<int64_t> part_at;     // offset in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
   int64_t capacity = 0;     // slots
@@ -87,7 +87,7 @@ struct StoreRecord {
   uint64_t sequence = 0;  // ascends with every write to the file
   PrefixKey key, parent;
   std::vector<TokenId> tokens;
-  std::vector<uint64_t> sums;  // of each part
+  std::vector<uint64_t> sums;  // checksum of each part
   float importance = 0;        // attention mass relative to an even share; 0: not known
 };
 

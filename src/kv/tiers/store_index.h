@@ -1,6 +1,6 @@
-// StoreIndex: which slot of the prefix store holds which block, and which slot is reused next. In memory only; after a
-// restart it is filled from the file's records, starting at the first slot, and can be used meanwhile: a slot whose
-// record has not been read yet is neither found nor reused. Not thread-safe.
+// StoreIndex: records which slot of the prefix store holds which block, and which slot is reused next. It is in memory
+// only. After a restart it is filled from the file's records, starting at the first slot. It can be used meanwhile: a
+// slot whose record has not been read yet is neither found nor reused. Not thread-safe.
 //
 //   free -> writing -> stored -> (least recently used, or bad) -> free
 //              ^----------/  check(): the bytes are compared with the expected ones and rewritten if they differ
@@ -22,7 +22,7 @@ class StoreIndex {
 
   // For an existing file: no slot is known until its record has been read.
   void forget_all() { known_ = 0; }
-  // Adds a good record of a slot that is not known yet. Of two records of one block the later one wins, but blocks
+  // Adds a valid record of a slot that is not known yet. If a block has two records, the later one wins, but blocks
   // written or used since startup take precedence.
   void restore(int64_t slot, StoreRecord&& record);
   // The records of all slots below `slots` have been passed to restore().
@@ -41,13 +41,13 @@ class StoreIndex {
   // Reserves a slot to write the block into: a free one, or the least recently used; -1: none can be evicted. `dirty`:
   // its record on disk belongs to another block.
   int64_t reserve(const ChainLink& link, bool& dirty);
-  // The same in two steps, for callers that choose among slots: take an unassigned slot, then assign it.
+  // Variant of assignment in two steps, for callers that choose among slots: take an unassigned slot, then assign it.
   int64_t take_slot();
   bool assign(int64_t slot, const ChainLink& link);  // returns whether the slot is dirty
   void publish(int64_t slot, std::vector<uint64_t> sums);
   void drop(int64_t slot);  // its bytes are bad, or writing them failed
 
-  // Whether the stored bytes were verified since startup, by reading or writing them.
+  // Returns true if the stored bytes were verified since startup, by reading or writing them.
   bool seen_whole(int64_t slot) const { return slots_[static_cast<size_t>(slot)].seen_whole; }
   void saw_whole(int64_t slot) { slot_at(slot).seen_whole = true; }
   // Returns a stored block that is not being read to `writing`, with its record. False: it is being read.
@@ -73,7 +73,7 @@ class StoreIndex {
     StoreRecord record;
     uint64_t turn = 0;  // in order_, while stored
   };
-  // Turns of this run are greater than those restored from a file, which are the sequence numbers of the records.
+  // Turns of this run exceed those restored from a file, which are the sequence numbers of the records.
   static constexpr uint64_t kThisRun = uint64_t{1} << 63;
 
   Slot& slot_at(int64_t slot) { return slots_[static_cast<size_t>(slot)]; }

@@ -1,7 +1,7 @@
-// StoreReader: reads blocks from the prefix store's file into the pool, on its own thread, layer by layer over all
-// blocks of a load, so that the first layers can be used while later ones are still loading. Every part is verified
-// against its sum before any of its bytes reach the pool. Where the file packs blocks by importance (store_format.h,
-// version 2), blocks in adjacent slots are read by one request, the most important first.
+// StoreReader: reads blocks from the prefix store's file into the pool, on its own thread. It reads layer by layer over
+// all blocks of a load, so the first layers can be used while later ones are still loading. Every part is verified
+// against its checksum before any of its bytes reach the pool. If the file packs blocks by importance (store_format.h,
+// version 2), one request reads the blocks in adjacent slots; the most important blocks are read first.
 #pragma once
 
 #include <condition_variable>
@@ -40,7 +40,7 @@ class StoreReader {
   StoreReader(const StoreFile& file, KvPool& pool, bool uring);
   ~StoreReader();
   bool started() const { return thread_.joinable(); }        // false: the system started no thread; do not use it
-  static int64_t most_bytes(const StoreGeometry& geometry);  // of its buffers
+  static int64_t most_bytes(const StoreGeometry& geometry);  // maximum size of its buffers
 
   std::string_view io() const { return io_->name(); }
   void push(std::shared_ptr<StoreLoad> load);
@@ -82,13 +82,13 @@ class StoreReader {
   std::vector<Part> parts_;  // in flight, by tag
   std::vector<size_t> run_;  // the current load's blocks, in reading order
   std::vector<Extent> extents_;
-  std::vector<size_t> damaged_;  // of one part
+  std::vector<size_t> damaged_;  // damaged blocks of one part
 
   std::mutex mutex_;
   std::condition_variable wake_, moved_;
   bool stop_ = false;
   std::deque<std::shared_ptr<StoreLoad>> queue_;
-  std::vector<int64_t> left_;  // of the current load: parts still missing in each layer group
+  std::vector<int64_t> left_;  // number of parts of the current load still missing in each layer group
   std::thread thread_;
 };
 

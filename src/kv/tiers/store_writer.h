@@ -41,7 +41,7 @@ class StoreWriter {
   bool has_room();  // take() would succeed now
   void give_back(AlignedBuffer bytes);
   void push(Job job);
-  void collect(std::vector<Written>& out);  // what has completed since the last call
+  void collect(std::vector<Written>& out);  // appends the blocks whose writes have completed since the last call
 
  private:
   void loop();
@@ -57,7 +57,7 @@ class StoreWriter {
   std::unique_ptr<BlockIo> io_;
   AlignedBuffer records_;  // [most_buffers][record_bytes]
   std::vector<IoPiece> pieces_;
-  std::vector<char> ok_;     // of the batch
+  std::vector<char> ok_;     // result of each block of the batch
   std::vector<char> whole_;  // ... blocks that a check found intact: not written
   AlignedBuffer read_;       // a slot's parts, for checks
 

@@ -11,8 +11,8 @@ inline int64_t on_line(int64_t first, int64_t last, int64_t layer, int64_t layer
   return layers < 2 ? first : first - ((first - last) * layer + layers - 2) / (layers - 1);
 }
 
-// The same where all together are exactly `average` x `layers`: what rounding leaves goes to the first layers, a token
-// each. The line is from 2 x average - last to `last`; last <= average.
+// Variant whose budgets sum to exactly `average` x `layers`: tokens lost by rounding down are added to the first
+// layers, one each. The line runs from 2 x average - last to `last`; last <= average.
 inline int64_t on_line_of_average(int64_t average, int64_t last, int64_t layer, int64_t layers) {
   if (layers < 2) return average;
   const int64_t first = 2 * average - last;

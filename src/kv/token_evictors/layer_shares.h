@@ -1,6 +1,6 @@
-// Budgets in proportion to shares, one for each layer or one for each KV head, as `millrace budget-search` measures
-// them (evaluate/budget_search.h). As an option they are a list, 62.80.158: one text says everything, in a request,
-// too, where no file is read.
+// Budgets in proportion to shares, one share for each layer or for each KV head, as `millrace budget-search` measures
+// them (evaluate/budget_search.h). The option is a list such as 62.80.158, so that a request, which reads no file, can
+// contain it.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ inline constexpr int64_t kMostShare = 1'000'000;
 // At most `most` shares, each of a `unit`. Errors: user.
 Result<std::vector<int64_t>> read_shares(std::string_view list, std::string_view unit, int64_t most);
 
-// Budgets of `average` tokens on average, whose sum is exact. Every share has `least`, or the average if that is less;
-// what is above it is divided in proportion to the shares, rounded down, and what that leaves goes to those whose
-// fractions are largest, a token each.
+// Returns budgets whose average is exactly `average` tokens. Each budget is at least `least`, or the average if that is
+// less. The tokens above it are divided in proportion to the shares and rounded down; the tokens that this leaves are
+// assigned to the largest fractions, one each.
 std::vector<int64_t> budgets_by_share(const std::vector<int64_t>& shares, int64_t average, int64_t least);
 
-// The evictor `one`, named `name`, where one of the options `layers` and `heads` is given: each layer, or each KV head
-// of each, has a budget of its own, and chooses for itself as it would with one budget. Without them it is `one`.
-// `least`: tokens that it cannot drop. Errors: user.
+// Returns the evictor `one`, named `name`, with a separate budget for each layer or each KV head, if `options` has
+// `layers` or `heads`. Each then chooses for itself as it would with one budget. Without these options, returns `one`.
+// `least`: number of tokens that it cannot drop. Errors: user.
 Result<std::unique_ptr<const TokenEvictor>> with_shares(std::string_view name, const OptionValues& options,
                                                         std::unique_ptr<const TokenEvictor> one, int64_t least);
 

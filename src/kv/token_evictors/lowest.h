@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// Appends, ascending, the `excess` of the first `old` slots with the lowest value(slot). Of equal ones the older is
-// dropped. excess <= old. Allocates nothing if `slots` has room for `old` more.
+// Appends the `excess` slots with the lowest value(slot) among the first `old` slots, in ascending order. Among equal
+// values the older slot is dropped. excess <= old. Allocates nothing if `slots` has room for `old` more.
 template <typename Value>
 void drop_lowest(int64_t old, int64_t excess, const Value& value, std::vector<int32_t>& slots) {
   const size_t begin = slots.size();
