@@ -32,13 +32,13 @@ struct TimedStep {
   std::vector<double> samples;  // seconds
 
   MeasuredStep measured() const;  // the median
-  double mean() const;            // of the samples, seconds
+  double mean() const;            // mean of the samples, seconds
 };
 
 struct Calibration {
   std::string json;  // the cost model
   std::vector<TimedStep> fitted, held_out;
-  std::vector<double> errors;  // of the held-out steps, in order
+  std::vector<double> errors;  // errors of the held-out steps, in order
   double slowdown = 1;         // mean over median time: the cost of interference from other processes
   SwapSpeed swap;
   DiskSpeed disk;

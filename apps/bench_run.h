@@ -49,10 +49,10 @@ struct BenchWork {
 
 struct BenchResult {
   std::vector<int64_t> samples_ns;
-  BenchWork work;                      // of one repetition
+  BenchWork work;                      // work of one repetition
   std::vector<double> reads_gb_per_s;  // with `beside`: the plain read after each step ...
   std::vector<double> read_fractions;  // ... and the share of its rate that the step reached
-  std::vector<double> times_first;     // of tests in turns: by repetition, the first test's time over this one's
+  std::vector<double> times_first;     // for tests in turns: by repetition, the first test's time over this one's
 };
 
 // The work of the passes of `test`. Matrices count as multiplications, embedding tables do not; the head multiplies

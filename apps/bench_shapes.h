@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// One row for each shape whose kernel has two ways. Both are timed in turns, each on another matrix of the shape, so
-// that weights come from memory. Takes about `seconds`. Errors: resource.
+// Measures the shapes whose kernel has two ways, one row each. Both ways are timed in turns, each on another matrix of
+// the shape, so that weights are read from memory. Takes about `seconds`. Errors: resource.
 Result<ShapeTable> measure_shapes(const LanguageModel& model, ThreadPool& pool, double seconds);
 
 }  // namespace millrace

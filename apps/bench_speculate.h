@@ -1,4 +1,4 @@
-// `millrace bench --speculate`: what drafters bring, beside plain decoding in turns.
+// `millrace bench --speculate`: what drafters gain, measured in turns with plain decoding.
 #pragma once
 
 #include <memory>

@@ -10,8 +10,8 @@ namespace millrace {
 
 enum class ChatStep { message, handled, leave };
 
-// Whether the text is a command. Text beginning with "//" is a message beginning with a slash; pasted text of several
-// lines is a message unless its first word is a command.
+// Returns true if the text is a command. Text that begins with "//" is a message that begins with a slash; pasted text
+// of several lines is a message unless its first word is a command.
 bool is_chat_command(std::string_view text);
 
 // Runs one command and prints to stdout. An error leaves the session unchanged.

@@ -1,4 +1,4 @@
-// What Tab offers in a chat: commands, names of settings and paths.
+// Completions that Tab offers in a chat: commands, names of settings and paths.
 #pragma once
 
 #include "line_keys.h"

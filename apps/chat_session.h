@@ -1,5 +1,5 @@
 // ChatSession: a chat on one engine. Converts the conversation to a prompt, streams the answer, and keeps both within
-// the context. All turns use the same engine, so that earlier turns come from its prefix cache. Not thread-safe.
+// the context. All turns use the same engine, so that its prefix cache has the earlier turns. Not thread-safe.
 #pragma once
 
 #include <memory>

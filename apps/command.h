@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-// Exit codes beside those of errors (exit_code() of millrace/result.h): the network, and a comparison that found
-// different answers.
-inline constexpr int kNetworkExit = 6;  // of base/network_error.h
+// Exit codes in addition to those of errors (exit_code() of millrace/result.h): the network, and a comparison that
+// found different answers.
+inline constexpr int kNetworkExit = 6;  // exit code of base/network_error.h
 inline constexpr int kAnswersDiffer = 7;
 
 // Adds a subcommand whose `run` returns an exit code or an error; errors are printed as "millrace: ..." on stderr and

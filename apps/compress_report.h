@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// The compressed model beside its input, on the text of --evaluate.
+// Figures of the compressed model and its input, on the text of --evaluate.
 struct CompressEvaluation {
   std::string text;
   ModelDivergence found;

@@ -1,4 +1,4 @@
-// The speed of a compressed model beside its input's, on this machine: for `millrace compress --evaluate`.
+// The speed of a compressed model compared with its input's, on this machine: for `millrace compress --evaluate`.
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ struct DeclaredCommand {
 // The program itself first, with an empty name. A command of a command is named as it is typed: "trace cache".
 std::vector<DeclaredCommand> declared_commands(const CLI::App& app);
 
-// What an engine can use, the passes of `compress`, the suites of `compare`, and the trace formats that `replay` and
-// `simulate` read.
+// Techniques that an engine can use, the passes of `compress`, the suites of `compare`, and the trace formats that
+// `replay` and `simulate` read.
 std::vector<TechniqueInfo> listed_techniques();
 
 void add_completion_command(CLI::App& app);

@@ -1,4 +1,4 @@
-// What `--draft-length auto` has decided, in the commands' JSON output and in words.
+// Prints the decisions of `--draft-length auto`, as JSON and in words.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

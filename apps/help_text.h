@@ -1,5 +1,5 @@
-// What --help and --help-all print: the flags that most users need with examples, or every flag in groups; types and
-// ranges in words, lines of at most 100 columns.
+// Texts of --help and --help-all. --help shows the flags that most users need, with examples; --help-all shows every
+// flag in groups. Types and ranges are in words, lines of at most 100 columns.
 #pragma once
 
 #include <CLI/CLI.hpp>

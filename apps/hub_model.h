@@ -15,7 +15,7 @@ Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options);
 
 struct LocalModel {
   std::string path;                 // a file, a folder or a built-in name
-  std::optional<Modelfile> stored;  // of a model of the store
+  std::optional<Modelfile> stored;  // settings of a model of the store
 };
 
 // Downloads a model of a hub if necessary, and notes the use of one of the store.

@@ -16,8 +16,8 @@ Result<std::string> read_all(std::FILE* file, const std::string& name);
 // Errors: corrupt (not JSON, with the byte).
 Result<nlohmann::ordered_json> read_json_file(const std::string& path);
 
-// Whether a file of this name can be written, asked before work whose result it will have; "" needs none. `what`: the
-// option that names it. Errors: user.
+// Checks that a file of this name can be written; called before the work whose result it will hold. "" needs none.
+// `what`: the option that names the file. Errors: user.
 Result<void> check_writable(const std::string& what, const std::string& path);
 
 // One line of JSON; invalid UTF-8 is replaced.

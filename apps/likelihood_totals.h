@@ -17,14 +17,14 @@ struct LikelihoodTotals {
   void add(double nll) { sum += nll, squares += nll * nll, ++count; }
   double mean() const { return sum / static_cast<double>(count); }
   double perplexity() const { return std::exp(mean()); }
-  double mean_stderr() const {  // of the mean, assuming independent tokens
+  double mean_stderr() const {  // standard error of the mean, assuming independent tokens
     if (count < 2) return 0;
     const double n = static_cast<double>(count);
     return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / (n - 1));
   }
 };
 
-// What was scored, by the positions of the tokens in their windows. Tokens come in the order of the windows.
+// Likelihoods of scored tokens, by their positions in their windows. Tokens are added in the order of the windows.
 class PositionTotals {
  public:
   // `size` positions together; 0: none.

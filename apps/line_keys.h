@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Of the line before the cursor: what its last word can become, and where that word begins.
+// Completions for the line before the cursor: what its last word can become, and where that word begins.
 struct LineChoices {
   size_t begin = 0;
   std::vector<std::string> words;

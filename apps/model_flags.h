@@ -27,15 +27,16 @@ struct ModelFlags {
   void add_memory_to(CLI::App* command);
   void add_with_text_to(CLI::App* command, std::string* file);  // -m, -t, --memory and -f, the text to read
   void add_pack_to(CLI::App* command);                          // --pack, which is then "background" unless given
-  // With the path of the model on this machine, and what a model of the store adds where no flag says otherwise.
+  // Returns the flags with the path of the model on this machine. Settings that a model of the store has are added
+  // where no flag says otherwise.
   Result<ModelFlags> found() const;
-  ModelDefaults defaults;             // of a model of the store
-  std::string system;                 // the same
-  std::vector<std::string> adapters;  // the same
-  std::string draft;                  // the same: the model that drafts
+  ModelDefaults defaults;             // settings of a model of the store
+  std::string system;                 // system prompt of a model of the store
+  std::vector<std::string> adapters;  // adapters of a model of the store
+  std::string draft;                  // draft model of a model of the store
 
   // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
-  // if not null, gets their effects.
+  // if not null, receives their effects.
   Result<LoadOptions> load_options(const UseFlag* use = nullptr,
                                    std::vector<AppliedTechnique>* applied = nullptr) const;
   // Loads the model, with a progress bar if stderr is a terminal.
@@ -57,15 +58,16 @@ struct EngineFlags {
 
   EngineOptions options;
   bool no_prefix_cache = false;
-  std::string value_format;  // of values in the KV cache: short for :values=NAME of --kv-format; "": as that says
+  // format of values in the KV cache: short for :values=NAME of --kv-format; "": as that says
+  std::string value_format;
   UseFlag use;
   std::string vtc_weights;  // options of the policy vtc that no flag gives: ":weights=a:2"; "": none
 
   void add_to(CLI::App* command);
   void add_adapters_to(CLI::App* command, const std::string& use);  // --lora
   std::vector<AdapterUse> all_adapters(const ModelFlags& model) const;
-  // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, gets the effects of --use and of the
-  // flags of families.
+  // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, receives the effects of --use and of
+  // the flags of families.
   Result<EngineOptions> get(const ModelFlags& model, std::vector<AppliedTechnique>* applied = nullptr) const;
 
  private:
@@ -74,7 +76,7 @@ struct EngineFlags {
   EngineOptions defaults_;  // before the flags
   std::string model_draft_;
   int64_t draft_max_ = 0;   // 0: not given
-  int64_t batch_size_ = 0;  // the same
+  int64_t batch_size_ = 0;  // as set by flags
   std::vector<std::tuple<std::string, std::string EngineOptions::*, CLI::Option*>> family_flags_;
 };
 

@@ -13,10 +13,10 @@ namespace millrace {
 
 struct ServeModels {
   std::vector<std::string> models;         // [NAME=]PATH
-  std::vector<std::string> aliases;        // of the first model
+  std::vector<std::string> aliases;        // aliases of the first model
   std::vector<std::string> named_aliases;  // NAME=ALIAS
   std::string name, folder, file, pooling;
-  PromptFlags compression;  // of models without their own
+  PromptFlags compression;  // for models without their own
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
   bool store = false, no_store = false;  // default: with one if no model is named

@@ -21,7 +21,7 @@ struct WorkloadFlags {
   Result<std::vector<WorkloadRequest>> load() const;
 };
 
-// --good-ttft, --good-tpot, --good-e2e: a request is good if it met all limits that are given.
+// --good-ttft, --good-tpot, --good-e2e: a request is good if it met each of these limits that was set.
 void add_goodput_limits(CLI::App* command, GoodputLimits& limits);
 
 }  // namespace millrace

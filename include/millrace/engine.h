@@ -35,7 +35,7 @@ class Stream {
 
   // Waits for the next event; nullopt after the event with `last`.
   std::optional<TokenEvent> next();
-  // The same with a time limit; `timed_out` distinguishes a timeout from the end.
+  // Variant with a time limit; `timed_out` distinguishes a timeout from the end.
   std::optional<TokenEvent> next(std::chrono::milliseconds limit, bool* timed_out);
 
   void cancel();
@@ -77,7 +77,7 @@ struct MemoryUse {
 struct PrefixCacheStats {
   int64_t queries = 0;       // lookups, one per admission
   int64_t query_tokens = 0;  // tokens looked up
-  int64_t hit_tokens = 0;    // of those, tokens found
+  int64_t hit_tokens = 0;    // tokens of the looked-up prompts that were found
   int64_t stored_blocks = 0;
   int64_t erased_blocks = 0;
   AgeHistogram lifetime;   // of evicted blocks: time since they were stored
@@ -112,7 +112,7 @@ struct DraftDecisions {
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
-  int64_t waiting_for_masks = 0;  // of the running streams, those that sat out the latest step for their next mask
+  int64_t waiting_for_masks = 0;  // running streams that sat out the latest step for their next mask
   int64_t kv_blocks = 0;
   int64_t kv_tables = 1;         // block tables of a stream that share them: its layers', where these have budgets
   int64_t kv_blocks_free = 0;    // on the free list
@@ -127,7 +127,7 @@ struct EngineStats {
   int64_t cached_tokens = 0;  // found in the prefix index instead
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // that ran
-  int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
+  int64_t accepted_tokens = 0;  // drafted tokens that saved a step
   int64_t drafts = 0;           // drafts that could have run, one a stream and step
   double draft_seconds = 0;     // spent on making them
   double draft_length = 0;      // drafted tokens that run of a draft, of late
@@ -146,7 +146,7 @@ struct EngineStats {
   PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory
-  std::vector<MemoryUse> memory;  // of the model and all its engines
+  std::vector<MemoryUse> memory;  // memory of the model and all its engines
 };
 
 struct AdapterInfo {
@@ -157,7 +157,7 @@ struct AdapterInfo {
   int64_t bytes = 0;     // in memory
 };
 
-// Whether the engine's thread makes progress.
+// Says whether the engine's thread makes progress.
 struct EngineLiveness {
   bool stopped = false;     // the thread has ended; no requests are accepted
   double step_seconds = 0;  // since the current step began; 0 between steps
@@ -170,21 +170,21 @@ class Engine {
                                                 const EngineOptions& options = {});
   ~Engine();  // cancels all requests
 
-  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and
-  // those of compile(), which it calls for a constraint that is not compiled yet.
+  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and the
+  // errors of compile(), which is called for a constraint that is not compiled yet.
   Result<std::unique_ptr<Stream>> submit(Request request);
 
-  // The same, but passes every event to `sink` on the engine's thread. `sink` must move the event out and return
-  // quickly. The first event may come before submit() returns. The request runs until its last event or cancel().
+  // Variant that passes every event to `sink` on the engine's thread. `sink` must move the event out and return
+  // quickly. The first event may arrive before submit() returns. The request runs until its last event or cancel().
   using EventSink = std::function<void(TokenEvent&&)>;
   Result<RequestId> submit(Request request, EventSink sink, std::shared_ptr<QueuePlace> place = nullptr);
   void cancel(RequestId id);
 
-  // Reserves a place in the queue for work that submits several requests, of up to `tokens` tokens each, one after the
-  // other, so that the work is refused at once and not halfway. A request submitted with the place occupies it until
-  // its last event and is not refused for the number or memory of open requests. While the place is occupied, further
-  // requests submitted with it are counted as if without. The place is released with its last copy, also after the
-  // engine's end. Errors: resource (queue full).
+  // Reserves a place in the queue for work that submits several requests one after the other, of up to `tokens` tokens
+  // each. The work is then refused at once and not halfway. A request submitted with the place occupies it until its
+  // last event, and is not refused for the number or memory of open requests. While the place is occupied, further
+  // requests submitted with it are counted as if they had no place. The place is released with its last copy, which may
+  // outlive the engine. Errors: resource (queue full).
   Result<std::shared_ptr<QueuePlace>> take_place(int64_t tokens);
   // From the next step on the request has this priority, if it is higher than its own.
   void raise(RequestId id, int64_t priority);
@@ -221,9 +221,10 @@ class Engine {
   int64_t most_requests() const;  // open at once: running and in the queue
 
   // Saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in full blocks, or
-  // loads such a file into the prefix cache, for requests like this one: its tenant, prefix group and adapters; the
-  // prompt comes from the file. Return the tokens. Wait for the engine's thread, so not from an EventSink. Errors: user
-  // (nothing cached; a file of another model, machine or KV format), corrupt, unsupported, resource.
+  // loads such a file into the prefix cache. A loaded file serves requests like this one: of its tenant, prefix group
+  // and adapters; the prompt is read from the file. Both return the number of tokens. They wait for the engine's
+  // thread, so an EventSink must not call them. Errors: user (nothing cached; a file of another model, machine or KV
+  // format), corrupt, unsupported, resource.
   Result<int64_t> save_prefix(const Request& request, const std::string& path);
   Result<int64_t> load_prefix(const Request& request, const std::string& path);
 

@@ -49,7 +49,7 @@ struct RequestTimings {
   int64_t preemptions = 0;         // times the request's streams were preempted
   int64_t target_passes = 0;       // steps that generated tokens; without a drafter, one per token
   int64_t drafted_tokens = 0;      // that ran in those steps
-  int64_t accepted_tokens = 0;     // of those, the tokens that saved a step
+  int64_t accepted_tokens = 0;     // drafted tokens that saved a step
   // Steps whose draft reached position i, and those of them that kept it; both as long as the longest draft.
   std::vector<int64_t> drafted_at, accepted_at;
 };
@@ -59,10 +59,10 @@ struct TokenEvent {
   int64_t answer = 0;    // index among the request's `n` answers
   TokenId token = -1;    // -1: an event without a token (text held back by a stop string, or the end)
   std::string text;      // whole UTF-8 sequences; may be empty while bytes are held back
-  TokenLogprob logprob;  // of `token`, if requested
+  TokenLogprob logprob;  // log-probability of `token`, if requested
   std::vector<TokenLogprob> top_logprobs;
   FinishReason finish = FinishReason::none;  // set on the last event of an answer
-  double score = 0;                          // of an answer selected by best_of or beams, on its last event
+  double score = 0;                          // score of an answer selected by best_of or beams, on its last event
   bool end_token = false;                    // `token` is an end-of-generation token and not part of the answer
   std::string stopped_by;                    // the stop string that ended the answer; "": none
   bool last = false;                         // last event of the whole request

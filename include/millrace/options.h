@@ -27,16 +27,16 @@ struct LoadOptions {
   std::string packed_cache_path;     // "": NAME.millrace-packed next to the model, or in the user's cache folder
   bool verify_packed_cache = false;  // repack everything and compare; checksums are always verified
   // Packs the weights in the background, after load() has returned: the model answers at once, from the stored weights,
-  // with the same bits. Damaged weights then fail requests, not load(). Applies where the weights are in mapped files,
-  // there is no packed cache, and no memory budget, which would have to hold both forms.
+  // with the same bits. Damaged weights then fail requests, not load(). Applies where the weights are in mapped files
+  // and there is neither a packed cache nor a memory budget, which would have to hold both forms.
   bool pack_in_background = false;
   // A budget shared by several models, instead of `memory`; null: none. `memory_name`: this model's account in it.
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;
   std::string chat_template;    // replaces the model's own; "": keep it
-  std::string router = "topk";  // of a mixture of experts, see `millrace techniques --family router`
-  // Where weights are during a pass, NAME[:key=value,...], see `millrace techniques --family weights`. Other than
-  // resident, they are in the packed cache, which is then used whatever packed_cache says.
+  std::string router = "topk";  // router of a mixture of experts, see `millrace techniques --family router`
+  // Where weights are during a pass, NAME[:key=value,...], see `millrace techniques --family weights`. Sources other
+  // than resident read the packed cache, which is then used even if packed_cache is false.
   std::string weights = "resident";
   std::function<void(double)> progress;          // fraction completed, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // called with recoverable problems; may be null
@@ -68,8 +68,8 @@ struct EngineOptions {
   // How documents in the prompts of requests that name nothing become keys and values, NAME[:key=value,...]; ANSWERS
   // CHANGE. "": as any other token. See `millrace techniques --family context`.
   std::string document_context;
-  // Drafter of tokens that a step may verify beside a stream's next one, NAME[:key=value,...]; "": none. See `millrace
-  // techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
+  // Drafter of tokens that a step may verify in addition to a stream's next token, NAME[:key=value,...]; "": none. See
+  // `millrace techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
   std::string drafter;
   std::string acceptance = "exact";  // which drafted tokens are kept, NAME[:key=value,...]
   // How much of a draft a step verifies: fixed, all of it; or auto, as much as is expected to make the step's tokens
@@ -86,8 +86,7 @@ struct EngineOptions {
   std::string kv_tier;
   std::string kv_ssd;                      // prefix store: file for blocks evicted from the prefix cache; "": none
   int64_t kv_ssd_size = int64_t{8} << 30;  // maximum size of that file, bytes
-  // The same for any registered store, NAME[:key=value,...]; "": the file kv_ssd. See `millrace techniques --family
-  // store`.
+  // Any registered store, NAME[:key=value,...]; "": the file kv_ssd. See `millrace techniques --family store`.
   std::string kv_store;
   // Order of blocks in that file and of reading them: arrival, or importance (the attention that prompts paid to them).
   std::string kv_ssd_order = "arrival";
@@ -98,7 +97,7 @@ struct EngineOptions {
   // time.
   std::string cost_model;
   std::vector<std::string> adapters;  // LoRA adapters to load, [NAME=]PATH each
-  // Part of the memory budget reserved for structured output; 0: a sixteenth, at most 64 MiB, at least what the
+  // Part of the memory budget reserved for structured output; 0: a sixteenth, at most 64 MiB, but no less than the
   // vocabulary needs.
   int64_t constraint_memory = 0;
   std::string record_plans;  // file to log every step's plan to, one per line; "": none

@@ -105,8 +105,9 @@ struct Request {
   // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
   // penalties. Prefixes are shared only with equal rows.
   std::vector<PromptEmbeddings> embeddings;
-  // Null: none. The whole prompt is then computed, whatever the prefix cache holds; with max_tokens 0 it may fill the
-  // context. With a context, only positions behind the last document. Not with embeddings or several answers.
+  // Null: none. The whole prompt is then computed, even if the prefix cache holds part of it. With max_tokens 0 it may
+  // fill the context. With a document context, only positions behind the last document are read. Not with embeddings or
+  // several answers.
   std::shared_ptr<PromptReader> reader;
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full
@@ -132,12 +133,12 @@ struct Request {
   // The request's prefix blocks are evicted last for this long after it has ended, at most 1e9; but never at the cost
   // of memory promised to a stream. 0: the evictor decides.
   double keep_seconds = 0;
-  // Requests with the same group share prefixes with each other, whatever their tenants, and with no others. "": shared
-  // within the tenant.
+  // Requests with the same group share prefixes with each other, across tenants, and with no others. "": shared within
+  // the tenant.
   std::string prefix_group;
   int64_t n = 1;  // answers; they share the prompt's computation and memory and use the seeds seed + answer
-  // Answers generated, of which the n with the highest mean token log-probability are returned, best first, when all
-  // have ended; 0: n. If more than n, nothing is streamed before the end.
+  // Number of generated answers; 0: n. The n answers with the highest mean token log-probability are returned when all
+  // have ended, best first. If more than n, nothing is streamed before the end.
   int64_t best_of = 0;
 
   // Beam search with this many beams; returns the n most likely answers, best first, when it has ended. It uses the
@@ -154,8 +155,8 @@ struct Request {
   int64_t predicted_tokens = -1;  // length of the answer that the client expects; -1: unknown
   int64_t known_tokens = -1;      // true length of the answer, for simulations and oracle policies; -1: unknown
 
-  // What much of the answer is expected to be, such as the text that it edits. An engine with a drafter drafts from it.
-  // It changes the number of steps, not the answer.
+  // Text that much of the answer is expected to repeat, such as the text that it edits. An engine with a drafter drafts
+  // from it. It changes the number of steps, not the answer.
   std::vector<TokenId> prediction;
 };
 

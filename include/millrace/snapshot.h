@@ -23,10 +23,10 @@ struct StreamSnapshot {
   Phase phase = Phase::waiting;
   int64_t prompt_tokens = 0;
   int64_t computed_tokens = 0;  // prompt and answer tokens whose keys and values are stored
-  int64_t cached_tokens = 0;    // of those, found in the prefix cache
+  int64_t cached_tokens = 0;    // prompt tokens found in the prefix cache
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // that ran
-  int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
+  int64_t accepted_tokens = 0;  // drafted tokens that saved a step
   int64_t blocks = 0;           // KV cache blocks
   int64_t preemptions = 0;
   double submitted = 0, admitted = 0, first_token = 0;
@@ -43,7 +43,7 @@ struct ChunkSnapshot {
 
 struct StepSnapshot {
   int64_t number = 0;
-  double began = 0, seconds = 0;  // of the forward pass
+  double began = 0, seconds = 0;  // times of the forward pass
   int64_t prefill_tokens = 0, decode_tokens = 0;
   int64_t streams = 0;
   int64_t admitted = 0, preempted = 0;
@@ -70,7 +70,7 @@ struct EngineSnapshot {
   std::vector<StreamSnapshot> streams;  // running ones by admission, then waiting ones by arrival
   int64_t streams_left_out = 0;
   std::vector<StreamSnapshot> ended;  // the latest streams that ended since the last snapshot
-  std::vector<CellsSnapshot> cells;   // of the pool's blocks
+  std::vector<CellsSnapshot> cells;   // cells of the pool's blocks
   int64_t blocks_per_cell = 1;        // if more, a cell shows the block that most streams hold
   int64_t block_tokens = 0;
   int64_t swap_free_tokens = 0;  // swap space left for preempted streams; 0: none, or full

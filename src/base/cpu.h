@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// What a kernel may need beyond the baseline. The operating system must save the registers.
+// Instructions that a kernel may need beyond the baseline. The operating system must save the registers.
 enum class Feature : uint32_t {
   avx2 = 1,              // AVX2, FMA, F16C and BMI2
   avx_vnni = 2,          // 8-bit dot products on 256-bit vectors (AVX-VNNI)
@@ -19,7 +19,7 @@ enum class Feature : uint32_t {
   avx512_vbmi = 16,      // byte permutations
   avx512_bf16 = 32,      // dot products of bfloat16 pairs
   amx_int8 = 64,         // products of 8-bit tiles; the kernel has given permission to use tiles
-  amx_bf16 = 128,        // the same of bfloat16
+  amx_bf16 = 128,        // AMX tiles of bfloat16
   neon = 256,            // Arm's vectors of 128 bits, which every aarch64 has
   dotprod = 512,         // 8-bit dot products (FEAT_DotProd)
   i8mm = 1024,           // products of 8-bit matrices (FEAT_I8MM)

@@ -1,8 +1,8 @@
-// <nlohmann/json.hpp> without the definition of its operator ""_json. That operator calls nlohmann::json::parse, so the
-// compiler instantiates the parser of nlohmann::json, with all that it needs, in every file that includes the library,
-// also through a precompiled header: half a second to a second a file. No code here uses the operator. The macro turns
-// its body into that of a function template, which is never instantiated. Versions after 3.11.2 write the operator's
-// name without a space, so the macro does not apply to them.
+// <nlohmann/json.hpp> without the definition of its operator ""_json. That operator calls nlohmann::json::parse, so
+// every file that includes the library compiles the parser of nlohmann::json, even through a precompiled header: half a
+// second to a second a file. No code here uses the operator. The macro turns its body into the body of a function
+// template, which is never instantiated. Versions after 3.11.2 write the operator's name without a space, so the macro
+// does not apply to them.
 #pragma once
 
 #define _json(text, size) \

@@ -13,7 +13,7 @@ namespace millrace {
 inline constexpr int64_t kMaxJsonDepth = 256;
 inline constexpr int64_t kMaxOwnJsonDepth = 1024;  // for JSON written by millrace itself around outside values
 
-// Whether brackets outside strings nest deeper than `depth`. For invalid JSON the result is unspecified.
+// Returns true if brackets outside strings nest deeper than `depth`. For invalid JSON the result is unspecified.
 bool nests_deeper(std::string_view text, int64_t depth);
 
 // Returns nlohmann's discarded value if `text` is invalid or nests deeper than `depth`.

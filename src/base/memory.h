@@ -11,15 +11,15 @@ namespace millrace {
 
 struct AvailableMemory {
   int64_t bytes = INT64_MAX;  // INT64_MAX: unknown
-  std::string limit;          // where the limit comes from: "this machine", "the control group /user.slice"
+  std::string limit;          // source of the limit: "this machine", "the control group /user.slice"
 };
 
-// The minimum of what /proc/meminfo reports as available (plus free swap) and what is left of the limit of every
+// The minimum of what /proc/meminfo reports as available (plus free swap) and the remainder of the limit of every
 // control group (version 1 or 2) of the process. File pages count as available, because the system can drop them.
 // `root` is prepended to the paths of these files.
 AvailableMemory available_memory(const std::string& root = "");
 
-// What this process could have on an idle machine: memory and swap, or the smallest limit of its control groups.
+// Memory that this process could use on an idle machine: memory and swap, or the smallest limit of its control groups.
 AvailableMemory total_memory(const std::string& root = "");
 
 // Resident memory of this process and its peak (VmHWM), including pages of mapped files. 0: unknown.

@@ -37,7 +37,7 @@ class MemoryAccounts {
   ~MemoryAccounts();
   MemoryAccounts(const MemoryAccounts&) = delete;
 
-  int64_t budget() const { return budget_; }  // of `shared` if there is one
+  int64_t budget() const { return budget_; }  // budget of `shared` if there is one
   bool shares() const { return shared_ != nullptr; }
   int64_t total() const;
   int64_t left() const;  // left of the budget; INT64_MAX without one

@@ -1,5 +1,5 @@
-// Errors of the network: no connection, a connection that is lost, a port in use. A kind beside those of the public
-// header, whose users treat it as any other; programs end with exit code 6.
+// Errors of the network: no connection, a lost connection, a port in use. Their kind is not in the public header, whose
+// users treat it as any other kind; programs end with exit code 6.
 #pragma once
 
 #include <string>

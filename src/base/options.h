@@ -31,7 +31,7 @@ class OptionValues {
   double number(std::string_view name) const;
   bool boolean(std::string_view name) const;
   const std::string& text(std::string_view name) const;
-  // Whether it was in the text, rather than a default.
+  // Returns true if the option was in the text, false if it has its default.
   bool given(std::string_view name) const { return given_.contains(name); }
 
  private:
@@ -46,7 +46,7 @@ class OptionValues {
 // does not begin with `name=` belongs to it. Errors (user): unknown or repeated key, wrong type, out of range.
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
 
-// The same from names and values, which may hold any character.
+// Variant for separate names and values, which may hold any character.
 Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
                                 const std::vector<OptionSpec>& schema);
 

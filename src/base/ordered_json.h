@@ -6,7 +6,8 @@
 
 #include "base/json_library.h"
 
-// What reads and writes it. Other versions of the library may name it differently; then every file compiles it.
+// Instantiations that read and write JSON. Other versions of the library may name them differently; then every file
+// compiles them.
 #if NLOHMANN_JSON_VERSION_MAJOR == 3 && NLOHMANN_JSON_VERSION_MINOR == 11
 #define MILLRACE_ORDERED_JSON_TEXT(declared)                                                              \
   declared template class nlohmann::detail::serializer<nlohmann::ordered_json>;                           \

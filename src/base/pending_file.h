@@ -1,5 +1,6 @@
-// PendingFile: a file that appears under its name when it is complete, and is removed otherwise. It is written beside
-// that name, under one that no other process or thread uses. Functions that return false leave the reason in errno.
+// PendingFile: a file that appears under its name when it is complete, and is removed otherwise. Until then it is in
+// the same folder, under a name that no other process or thread uses. Functions that return false leave the reason in
+// errno.
 #pragma once
 
 #include <cstdint>

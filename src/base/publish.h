@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// `fresh` is complete and beside `path`. It is written to disk, takes the name `path`, and the name is written to disk.
-// A folder that has the name changes places with `fresh` and is removed. After an error both are as they were.
+// Renames `fresh`, a complete file or folder next to `path`, to `path`: writes it to disk, renames it, and writes the
+// name to disk. A folder that has the name is exchanged with `fresh` and removed. After an error both are as they were.
 std::error_code publish(const std::filesystem::path& fresh, const std::filesystem::path& path);
 
 }  // namespace millrace

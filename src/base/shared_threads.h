@@ -1,6 +1,6 @@
 // SharedThreads: the thread pools of everything that runs one model: its engines, scorers and embedders, and the draft
-// model of an engine. Those that ask for as many threads share a pool, which they use in turns (ThreadPool::Turn) and
-// which ends with the last of them. Thread-safe.
+// model of an engine. Users that ask for the same number of threads share a pool, which they use in turns
+// (ThreadPool::Turn). A pool ends with its last user. Thread-safe.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Errors of the disk: no space, a quota, an I/O error. A kind beside those of the public header, whose users treat it
-// as any other.
+// Errors of the disk: no space, a quota, an I/O error. Their kind is not in the public header, whose users treat it as
+// any other kind.
 #pragma once
 
 #include <string>

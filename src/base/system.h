@@ -1,6 +1,6 @@
-// What POSIX does not have, or what systems have under other names: a port changes system.cc alone. Linux-only calls
-// appear nowhere else (tools/check_layers), but for io_uring in kv/tiers/uring_io.cc, which other systems do without.
-// Linux is tested; the code for macOS has never run.
+// System calls that POSIX does not have, or that systems name differently: a port changes system.cc alone. Linux-only
+// calls appear nowhere else (tools/check_layers), except for io_uring in kv/tiers/uring_io.cc, which other systems do
+// without. Linux is tested; the code for macOS has never run.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace millrace {
 enum class PageAdvice {
   huge,      // back them by huge pages from now on
   small,     // not
-  collapse,  // and make huge pages of those that are there already
+  collapse,  // also turn existing pages into huge ones
   drop,      // free their memory; what no file has is lost
   prefetch,  // read them from their file soon
   map,       // read and map them now
@@ -30,7 +30,7 @@ enum class PageAdvice {
 // `address`: a multiple of the page size.
 void advise_pages(const void* address, size_t bytes, PageAdvice advice);
 
-// The heap keeps what is freed, and large blocks come from it: for programs that allocate the same sizes again.
+// Makes the heap keep freed memory, and serve large blocks, too: for programs that allocate the same sizes again.
 void keep_freed_memory();
 
 // ---- Files ----------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ int64_t modified_ns(const struct stat& info);  // since the epoch
 // Gives the file's first bytes disk space and makes it at least so long; where the file system cannot, by writing them
 // if asked. False: see errno.
 bool reserve_file_space(int fd, int64_t bytes, bool by_writing);
-// Whether reads and writes bypass the page cache. False: the file system cannot.
+// Returns true if reads and writes now bypass the page cache; false if the file system cannot.
 bool set_direct_io(int fd, bool direct);
 // Writes data, and of the file's attributes what is needed to read it, to the disk.
 bool sync_data(int fd);
@@ -59,8 +59,8 @@ int wait_signal(const sigset_t& set, timespec limit);
 
 // ---- Threads and the process --------------------------------------------------------------------------------
 
-int usable_processors();  // of this process; 0: unknown
-// Of the calling thread; best effort. Idle: it runs when nothing else wants to.
+int usable_processors();  // processors this process may use; 0: unknown
+// Changes the priority of the calling thread, if possible. `idle`: it runs only when no other thread wants to.
 void lower_thread_priority(int nice, bool idle);
 
 struct ProcessFigures {

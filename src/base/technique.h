@@ -1,4 +1,4 @@
-// TechniqueInfo: what users are told about a registered technique: its name, the paper that it follows, its options,
+// TechniqueInfo: the description of a registered technique for users: its name, the paper that it follows, its options,
 // whether answers change with it, and the test and the result that prove it. Plain data.
 #pragma once
 
@@ -20,12 +20,12 @@ struct Paper {
   bool empty() const { return text.empty(); }
 
   std::string text;            // as printed, with all papers
-  std::string authors, title;  // of the first paper
+  std::string authors, title;  // authors and title of the first paper
   int64_t year = 0;
 };
 
-// Whether the tokens that the model would choose without the technique stay the same. not_applicable: it is not part of
-// computing answers (readers of traces).
+// lossless: the tokens that the model would choose without the technique stay the same. not_applicable: the technique
+// is not part of computing answers (readers of traces).
 enum class Loss : uint8_t { not_applicable, lossless, lossy };
 inline constexpr Loss kLosses[] = {Loss::not_applicable, Loss::lossless, Loss::lossy};
 std::string_view loss_name(Loss loss);
@@ -41,7 +41,7 @@ struct TechniqueInfo {
   std::string proof;  // page or stored result that shows what it is worth; empty until there is one
 };
 
-// What most members of a family have in common; a member's own values come first.
+// Values that most members of a family share; a member's own values take precedence.
 struct FamilyFacts {
   Loss loss = Loss::not_applicable;
   std::string_view test = {};

@@ -12,8 +12,8 @@ namespace millrace {
 
 class ThreadPool {
  public:
-  // `threads` includes the caller: ThreadPool(1) runs everything inline. If the system cannot create so many, threads()
-  // returns the actual number.
+  // `threads` includes the caller: ThreadPool(1) runs everything inline. If the system cannot create that many,
+  // threads() returns the actual number.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -47,7 +47,7 @@ class ThreadPool {
    private:
     ThreadPool& pool_;
 #ifndef NDEBUG
-    static inline thread_local const ThreadPool* held_ = nullptr;  // of this thread's innermost turn
+    static inline thread_local const ThreadPool* held_ = nullptr;  // pool of this thread's innermost turn
     const ThreadPool* const outer_ = held_;
 #endif
   };

@@ -33,7 +33,7 @@ class WorkScope {
   WorkLimits outer_;
 };
 
-const WorkLimits& work_limits();  // of this thread
+const WorkLimits& work_limits();  // limits of the calling thread
 bool work_is_over();
 // Errors: cancelled (the client has left), resource (the time is over).
 Result<void> check_work();

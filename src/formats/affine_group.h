@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-inline constexpr int kGgufQ2G64 = 0x4d520004;  // of millrace alone, as kGgufE8p
+inline constexpr int kGgufQ2G64 = 0x4d520004;  // an id that only millrace uses, as kGgufE8p
 inline constexpr int kGgufQ2G128 = 0x4d520005;
 inline constexpr int kGgufQ3G64 = 0x4d520006;
 inline constexpr int kGgufQ3G128 = 0x4d520007;

@@ -93,8 +93,8 @@ int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
   return -1;
 }
 
-// The same for plain values, where all bits of `mask` set means not finite. Scans runs without an early exit and in
-// their own width, so that the loop vectorizes; the files' byte order is the host's.
+// Variant for plain values, where all bits of `mask` set mean not finite. It scans runs in the values' own width
+// without an early exit, so that the loop vectorizes; the files' byte order is the host's.
 template <typename Bits>
 int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
   constexpr int64_t kRun = 256;

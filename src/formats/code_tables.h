@@ -1,9 +1,9 @@
 // The codebooks of NF4 and of the 4-bit floats of bitsandbytes, as published and as the formats nf4 and fp4 hold them:
 // whole numbers of 8 bits, so that products are exact integers. value = scale * unit * code.
 //
-// NF4 (Dettmers et al., 2023) are 16 quantiles of a normal distribution. The unit is the one at which whole numbers are
-// nearest to them: they differ by 0.0017 of the scale (root mean square), where rounding a weight to NF4 costs 0.04.
-// FP4: all codes are exact but the smallest, which is 1/96 in place of 1/192.
+// NF4 (Dettmers et al., 2023) are 16 quantiles of a normal distribution. The unit is chosen so that whole numbers
+// approximate the quantiles best. They differ by 0.0017 of the scale (root mean square); rounding a weight to NF4 costs
+// 0.04. FP4: all codes are exact but the smallest, which is 1/96 in place of 1/192.
 #pragma once
 
 #include <cstdint>

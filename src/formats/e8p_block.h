@@ -9,11 +9,11 @@ namespace millrace {
 inline constexpr int kE8pBlockValues = 256;
 inline constexpr int kE8pPoints = kE8pBlockValues / kE8pValues;
 inline constexpr int kE8pBlockBytes = 2 + 2 * kE8pPoints;
-// Of GGUF files: no id of ggml's, which has none for this layout. "MR" in the upper half, so that none ever will be.
+// Type id in GGUF files. ggml has no id for this layout. "MR" in the upper half, so that ggml will never assign it.
 inline constexpr int kGgufE8p = 0x4d520001;
 
-// Codes of 4 bits that the values of a block are unpacked to: the digit of the magnitude, its sign in bit 2, and in bit
-// 3, which the eight values of a point share, whether 1/4 is subtracted. In quarters:
+// Codes of 4 bits to which the values of a block are unpacked. The low bits are the digit of the magnitude, bit 2 is
+// its sign. Bit 3, which the eight values of a point share, says whether 1/4 is subtracted. In quarters:
 inline constexpr int8_t kE8pCodes[16] = {3, 7, 11, 0, -1, -5, -9, 0, 1, 5, 9, 0, -3, -7, -11, 0};
 
 void unpack_e8p(const uint8_t* block, uint8_t* levels);  // [256]

@@ -1,11 +1,11 @@
-// E8P: a code of 16 bits stands for eight weights, one of 2^16 points of the lattice E8, all moved by 1/4 (Tseng et
+// E8P: a code of 16 bits represents eight weights, one of 2^16 points of the lattice E8, all moved by 1/4 (Tseng et
 // al., 2024, "QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice Codebooks"). A point is
 //
 //   sign_i * magnitude_i + 1/4 or - 1/4, the same for all eight      magnitude: 1/2, 3/2 or 5/2
 //
-// where the signed magnitudes have an even sum, which makes one sign follow from the other seven. The magnitudes are
-// the 227 patterns of a squared norm of at most 10, in lexicographic order, and 29 published ones of norm 12, with five
-// 3/2. Frozen: a code is that of the checkpoints of QuIP# ("E8P12"):
+// The signed magnitudes have an even sum, so one sign follows from the other seven. The magnitudes are the 227 patterns
+// of a squared norm of at most 10, in lexicographic order, and 29 published ones of norm 12, with five 3/2. Frozen:
+// codes are those of the checkpoints of QuIP# ("E8P12"):
 //
 //   bits 8-15   pattern of magnitudes
 //   bits 0-7    minus signs, that of value i at bit i / 2 + 4 (i % 2). An odd number of them means - 1/4, and the sign

@@ -1,5 +1,5 @@
-// Lattice codes of 3 and 4 bits (Tseng et al., 2024, QuIP#: residual quantization): eight weights are a point of E8P
-// (e8p_codebook.h) and what is left of them one of a second, finer codebook:
+// Lattice codes of 3 and 4 bits (Tseng et al., 2024, QuIP#: residual quantization). Eight weights are a point of E8P
+// (e8p_codebook.h) plus their residual, which is a point of a second, finer codebook:
 //
 //   3 bits   p + r / 2         r: one of 256 points of E8 (below)                    8 more bits
 //   4 bits   p + 2 / 7 r       r: a point of E8P, too; the paper divides by 3.45     16 more bits

@@ -52,7 +52,8 @@ double round_residual(const float* x, float scale, uint32_t* codes) {
 
 template <typename Code>
 void encode_residual(const float* source, uint8_t* destination, int64_t n) {
-  // Of the scale that is best for normally distributed weights; others are for fewer or more large ones.
+  // Scales to try, as parts of the best one for normally distributed weights; the others fit blocks with fewer or more
+  // large weights.
   constexpr float kParts[] = {1, 0.9f, 0.8f, 1.12f, 1.3f, 1.5f};
   encode_blocks<kE8pBlockValues, Code::kBytes>(source, destination, n, [&](const float* x, uint8_t* block) {
     double squares = 0;

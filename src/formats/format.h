@@ -46,8 +46,8 @@ struct Format {
   // none.
   int levels = 0;
   void (*set_level)(uint8_t* block, int value, int level) = nullptr;
-  // Of formats whose matrices have one f32 scale beside those of blocks (Weight::scales): the largest magnitude that
-  // blocks hold, to which it brings the largest one of a matrix. 0: none.
+  // For formats whose matrices have one f32 scale in addition to the scales of blocks (Weight::scales): the largest
+  // magnitude that blocks hold. The scale brings the largest magnitude of a matrix to it. 0: none.
   float matrix_limit = 0;
 
   int64_t row_bytes(int64_t values) const { return values / block_values * block_bytes; }
@@ -60,8 +60,9 @@ const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
 const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
-// Of matrices with a codebook: bytes of indices, without a codec. Not members of formats(). Kernels multiply tables of
-// at most 16 single weights and words of eight weights; others, codebook_indices(), are multiplied as Q8_0.
+// Format of matrices with a codebook: bytes of indices, without a codec. Not a member of formats(). Kernels multiply
+// tables of at most 16 single weights, and words of eight weights; other codebooks, codebook_indices(), are multiplied
+// as Q8_0.
 const Format& codebook_indices();
 const Format& table16_indices();
 const Format& codeword_indices();

@@ -24,10 +24,10 @@
 
 namespace millrace {
 
-inline constexpr int kGgufQ8Of8 = 0x4d520008;  // of millrace alone, as kGgufE8p
+inline constexpr int kGgufQ8Of8 = 0x4d520008;  // an id that only millrace uses, as kGgufE8p
 inline constexpr int kGgufQ4Of8 = 0x4d520009;
 
-// Whether it stores four of eight values only.
+// Returns true if the format stores only four of eight values.
 inline bool is_four_of_eight(const Format& format) { return format.name.ends_with("_4of8"); }
 
 template <int kBits>

@@ -3,8 +3,8 @@
 //
 //   value = d * unit * (2 s + 1) * codes[code]
 //
-// A code is a digit of the point and above it the sign of the value (IQ2, IQ3), or of what is added to the digits of a
-// group (IQ1). Pure functions.
+// A code consists of a digit of the point and, above it, a sign: of the value (IQ2, IQ3), or of the number that is
+// added to the digits of a group (IQ1). Pure functions.
 #pragma once
 
 #include "formats/block.h"
@@ -41,7 +41,7 @@ void unpack_iq1_m(const uint8_t* block, IqBlock& out);
 inline void put_point8(uint32_t point, uint32_t signs, uint8_t* code) {
   for (int i = 0; i < 8; ++i) code[i] = static_cast<uint8_t>((point >> (2 * i) & 3) | (signs >> i & 1) << 2);
 }
-// Of two points of four.
+// Codes of two points of four values.
 inline void put_points4(uint32_t first, uint32_t second, uint32_t signs, uint8_t* code) {
   for (int i = 0; i < 8; ++i)
     code[i] = static_cast<uint8_t>(((i < 4 ? first : second) >> (4 * (i % 4)) & 7) | (signs >> i & 1) << 3);
@@ -69,7 +69,7 @@ void decode_iq(const uint8_t* source, float* destination, int64_t n, void (*unpa
   });
 }
 
-// Of the formats whose blocks begin with their f16 scale, which are all but IQ1_M.
+// For the formats whose blocks begin with their f16 scale: all except IQ1_M.
 template <int kBytes>
 int64_t find_iq_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kIqValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });

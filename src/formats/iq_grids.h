@@ -1,5 +1,5 @@
-// The points that the I-quants choose from. A point of eight values is eight digits of 2 bits, one of four values four
-// of 4 bits, the first value lowest. What a digit stands for is the format's (iq_block.h).
+// The points that the I-quants choose from. A point of eight values has eight digits of 2 bits, a point of four values
+// has four digits of 4 bits, the first value lowest. The format defines the value of a digit (iq_block.h).
 #pragma once
 
 #include <cstdint>

@@ -22,13 +22,13 @@ struct IqGrid {
   float unit = 1;
   IqSigns signs = IqSigns::free;
   int shifted = 8;        // values that share a shift
-  int scale_values = 16;  // of a sub-block
+  int scale_values = 16;  // values of a sub-block
   int most_scale = 31;    // 2 s + 1
 };
 
 struct IqChoice {
   uint16_t point[64];  // index in the grid, of each group
-  uint8_t signs[32];   // of each 8 values; IqSigns::shift: 1 if down
+  uint8_t signs[32];   // signs of each 8 values; IqSigns::shift: 1 if down
   uint8_t scale[16];   // s of each sub-block
   uint16_t d;          // f16
 };
@@ -37,7 +37,7 @@ class IqRounding {
  public:
   explicit IqRounding(const IqGrid& grid);
 
-  void choose(const float* x, IqChoice& out);  // of kIqValues finite values
+  void choose(const float* x, IqChoice& out);  // x: kIqValues finite values
 
  private:
   struct Fit {

@@ -1,5 +1,5 @@
 // The encoder of the K formats with a scale and a minimum per sub-block (Q2_K, Q4_K, Q5_K), up to packing: each
-// sub-block gets its own affine fit, the fits are rounded to multiples of d and dmin, and the values are rounded with
+// sub-block has its own affine fit, the fits are rounded to multiples of d and dmin, and the values are rounded with
 // the scales as they will be decoded. Pure function.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Chooses the scales of a block by a small deterministic search: for each candidate around the scale that just covers
-// the range, rounds the values and takes the least-squares scale for these roundings; the smallest squared error wins,
-// the first one on ties. With `weights`, each value's squared error counts that much; null: all alike. Pure functions,
-// no allocation. Sums are in double, in index order.
+// Chooses the scales of a block by a small deterministic search. For each candidate around the scale that just covers
+// the range, it rounds the values and computes the least-squares scale for these roundings. The smallest squared error
+// wins, the first one on ties. `weights`: factor of each value's squared error; null: all 1. Pure functions, no
+// allocation. Sums are in double, in index order.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Rounding to a format of blocks in which errors of values count differently: with weight = the mean square of the
-// input that a value multiplies, the sum of weight * error^2 is the error of a product. Pure functions, no allocation.
+// Rounding to a format of blocks with a weight for the error of each value. If a weight is the mean square of the input
+// that the value multiplies, the sum of weight * error^2 is the error of a product. Pure functions, no allocation.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Whether scales can be chosen by weights: the formats of 2 to 6 bits a value. Rounding to 8 bits loses next to
+// Returns true if scales can be chosen by weights: the formats of 2 to 6 bits a value. Rounding to 8 bits loses almost
 // nothing, and MXFP4 has powers of two as scales.
 bool rounds_by_weights(const Format& format);
 

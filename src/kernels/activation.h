@@ -48,8 +48,8 @@ inline constexpr int kQ8MostShift = 12;  // the largest int8 dot, 32 * 128 * 127
   return padded_values(n) / kActivationGroup * kQ8GroupBytes;
 }
 
-// Row stride: an odd number of cache lines. A tile of tokens reads the same column of many rows at once, and rows a
-// multiple of 4096 bytes apart would all map to the same few lines of L1.
+// Row stride: an odd number of cache lines. A tile of tokens reads the same column of many rows at once. Rows at a
+// distance of a multiple of 4096 bytes would all map to the same few lines of L1.
 [[gnu::always_inline]] constexpr int64_t activation_row_bytes(Activation kind, int64_t n) {
   int64_t bytes = 0;
   switch (kind) {

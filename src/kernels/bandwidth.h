@@ -12,8 +12,8 @@
 namespace millrace {
 
 // Read bandwidth in GB/s (10^9), with every thread of the pool: the best of the passes that fit into `seconds` over a
-// buffer of `bytes`, larger than any cache, alternating between plain loads and loads with software prefetch. Another
-// 50 ms for the default size to touch the memory. 0 if it cannot be allocated.
+// buffer of `bytes`, larger than any cache, alternating between plain loads and loads with software prefetch. Touching
+// memory of the default size takes another 50 ms. 0 if it cannot be allocated.
 double measure_read_bandwidth(ThreadPool& pool, int64_t bytes = int64_t{256} << 20, double seconds = 0.05);
 
 // Plain reads, to be alternated with the reads under test: a machine's memory changes its speed from one second to the
@@ -33,7 +33,7 @@ class PlainReads {
   int64_t pieces_;
 };
 
-// The same from a cache: every thread reads its own buffer of `bytes_each`, over and over.
+// Read bandwidth of a cache: every thread reads its own buffer of `bytes_each` again and again.
 double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double seconds = 0.05);
 
 // Per-thread buffer sizes that fit into the second and third cache level but not into the previous one. Half of what
@@ -57,7 +57,7 @@ ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0
 // replaces some.
 struct RoofKernels {
   uint64_t (*read)(const uint8_t* data, int64_t bytes) = nullptr;  // 64-byte aligned, a multiple of 1024 bytes
-  // The same with software prefetch some kilobytes ahead, as in the kernels: which of the two is faster changes from
+  // Variant with software prefetch some kilobytes ahead, as in the kernels. Which of the two is faster changes from
   // hour to hour.
   uint64_t (*read_ahead)(const uint8_t* data, int64_t bytes) = nullptr;
   float (*fma)(int64_t rounds) = nullptr;

@@ -34,8 +34,8 @@ void add_matmul_bf16_armbf16(KernelTable& table);
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
 using QuantRun = void (*)(const MatmulArgs& args);
 QuantRun quant_run_avx512vnni(int source);
-QuantRun table16_run_avx512vnni();    // of tables of at most 16 weights
-QuantRun codewords_run_avx512vnni();  // of words of eight weights
+QuantRun table16_run_avx512vnni();    // for tables of at most 16 weights
+QuantRun codewords_run_avx512vnni();  // for words of eight weights
 QuantRun codewords_run_avx512vbmi();  // needs VNNI too
 
 }  // namespace millrace

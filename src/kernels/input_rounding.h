@@ -4,10 +4,11 @@
 //   segment     | int4, one scale for 128 columns | int4 ... | int8, one scale for all its columns |
 //   value       = scale * number        scale = clip * max|x| of the group / largest number
 //
-// int8 products take the numbers as they are where they are integers of at most 7 bits times one factor, and where
-// groups are whole groups of the kernel (of 32 columns; the row, for weights of fewer than 8 bits): the product is then
-// that of the definition. Elsewhere the rounded values are rounded once more, as for every quantized weight, which adds
-// at most 1/254 of the largest value of 32 columns (weights of 8 bits), or about that of the row's. Thread-safe.
+// int8 products use the numbers as they are under two conditions: they are integers of at most 7 bits times one factor,
+// and groups are whole groups of the kernel (32 columns; the row, for weights of fewer than 8 bits). The product is
+// then that of the definition. Otherwise the rounded values are rounded once more, as for every quantized weight. This
+// adds at most 1/254 of the largest value of 32 columns (weights of 8 bits), or about 1/254 of the row's largest value.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@
 
 namespace millrace {
 
-// Integers of 1 to 7 bits and a sign, or floats of 1 to 5 exponent bits and at most 3 mantissa bits; a group of at
-// least one column, and a clip above 0 up to 1.
+// Returns true for integers of 1 to 7 bits and a sign, or floats of 1 to 5 exponent bits and at most 3 mantissa bits,
+// with a group of at least one column, and a clip above 0 up to 1.
 bool valid_segment(const InputSegment& segment);
 
 // The largest number: 127 of int8, 7 of int4, 448 of E4M3 (whose last code is NaN), 6 of E2M1.

@@ -28,7 +28,7 @@ struct MatmulArgs {
   int64_t tokens = 0;
   float* y = nullptr;                  // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
   int64_t y_stride = 0;                // floats
-  const Codebook* codebook = nullptr;  // of kernels of codebooks
+  const Codebook* codebook = nullptr;  // for kernels of codebooks
   // Tokens from which a kernel with two ways multiplies in tiles, at least 1; 0: its own number. Bits are the same.
   int64_t tiles_from = 0;
 };
@@ -44,21 +44,23 @@ struct MatmulKernel {
   void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
                int64_t row_end, uint8_t* packed) = nullptr;
   void (*run)(const MatmulArgs& args) = nullptr;
-  // Of matrices with a codebook, in place of the two above; `takes` says of which. Null: of a format. Codebook::entries
-  // and row_scales are not read after packing.
+  // For matrices with a codebook: packing functions instead of the two above; `takes` returns true for codebooks that
+  // the kernel multiplies. Null: the kernel is for a format. Codebook::entries and row_scales are not read after
+  // packing.
   bool (*takes)(const Codebook& book) = nullptr;
   int64_t (*codebook_bytes)(const Codebook& book, int64_t rows, int64_t cols) = nullptr;
   void (*pack_codebook)(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
                         uint8_t* packed) = nullptr;
-  int64_t tiles_from = 0;  // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
+  // for kernels with two ways: tokens from which it multiplies in tiles; 0: it has only one way
+  int64_t tiles_from = 0;
   // Multiplies rows [row_begin, row_end), a multiple of stored_rows, by at most stored_tokens tokens as they are
   // stored: `weights` is the first of them. The bits are those of run(). False: a scale is NaN or infinite. Null: rows
   // have to be packed.
   bool (*run_stored)(const MatmulArgs& args) = nullptr;
   int64_t stored_rows = 1;
   int64_t stored_tokens = 0;
-  // Of a kernel that computes tables from the inputs in each call with few tokens: rows whose products take as long. 0:
-  // it computes none.
+  // For kernels that compute tables from the inputs in each call with few tokens: number of rows whose products take as
+  // long as the tables. 0: it computes none.
   int64_t start_rows = 0;
 
   bool operator==(const MatmulKernel&) const = default;
@@ -75,17 +77,18 @@ inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_t
 
 inline constexpr int kMostCode = 63;
 inline constexpr int64_t kTurnTokens = 32;   // tokens that KeyTurns::offsets is for
-inline constexpr int64_t kMostOutliers = 4;  // of a group of levels
+inline constexpr int64_t kMostOutliers = 4;  // maximum for a group of levels
 
-// How keys that were stored before RoPE are rotated to their positions: a token's angles are those of its block, of its
-// place in the block, and, for kernels that work on kTurnTokens tokens at a time, of its place among these.
+// How keys that were stored before RoPE are rotated to their positions. A token's angle is the sum of the angle of its
+// block, the angle of its place in the block, and, for kernels that work on kTurnTokens tokens at a time, the angle of
+// its place among them.
 struct KeyTurns {
   int64_t pairs = 0;                       // rotated, of the first 2 pairs dims; 0: no keys are
-  bool half = false;                       // as of KernelTable::rope
+  bool half = false;                       // as KernelTable::rope
   const float* blocks = nullptr;           // [block][cos, sin][pairs]
   const float* rows = nullptr;             // [token of a block][cos, sin][pairs]
   const float* offsets = nullptr;          // [pair][cos, sin][kTurnTokens]
-  const int16_t* whole_offsets = nullptr;  // the same, times 32767
+  const int16_t* whole_offsets = nullptr;  // the offsets, times 32767
 };
 
 // A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
@@ -98,14 +101,15 @@ struct LevelTiles {
   int bits = 4;
   // As AffineRows::codes: whole numbers from -kMostCode to kMostCode, or, with `turns`, any from -1 to 1.
   const float* codes = nullptr;
-  const float* value_codes = nullptr;  // of values, where they differ
+  const float* value_codes = nullptr;  // codes of values, if they differ
   int64_t stride = 0;
   int64_t scales_at = 0;  // bytes from the tile's beginning
-  int64_t zeros_at = 0;   // the same
+  int64_t zeros_at = 0;   // offset of the zeros, likewise
   int64_t key_tokens =
       0;              // tokens that share the scales of the columns of keys, a multiple of 32; 0: groups, as values
   int64_t group = 0;  // columns of a token under one scale
-  // Of keys before RoPE. Null: keys are as attention needs them, and there are no outliers or first tokens apart.
+  // For keys before RoPE. Null: keys are as attention needs them, and no outliers or first tokens are stored
+  // separately.
   const KeyTurns* turns = nullptr;
   int64_t outliers = 0, outliers_at = 0;
   int64_t sink_tokens = 0, sink_at = 0;
@@ -124,16 +128,16 @@ struct AttentionArgs {
   int64_t q_stride = 0;      // floats
   int64_t queries = 0;
   int64_t group = 1;        // query heads that share this KV head
-  int64_t head_dim = 0;     // of queries and keys
-  int64_t value_dim = 0;    // of values; 0: head_dim
+  int64_t head_dim = 0;     // dims of queries and keys
+  int64_t value_dim = 0;    // dims of values; 0: head_dim
   int64_t first_query = 0;  // slot of query 0
   int64_t key_begin = 0;    // a multiple of kAttentionPartition
   int64_t key_end = 0;      // exclusive, at most key_begin + kAttentionPartition
   int64_t window = 0;       // 0: all
   float softcap = 0;        // 0: none; else score = cap * tanh(score / cap)
-  // A row's weights are exp(score - unified_max), whatever its largest score is, and `max` is unified_max: no maximum
-  // is looked for, and partials join without scaling (Hong et al., 2023, "FlashDecoding++"). A row whose sum of weights
-  // is not within kUnifiedRange is computed again relative to its own maximum. Where weights are rounded to bf16,
+  // true: a row's weights are exp(score - unified_max) for any largest score, and `max` is unified_max. No maximum is
+  // searched, and partials join without scaling (Hong et al., 2023, "FlashDecoding++"). A row whose sum of weights is
+  // not within kUnifiedRange is computed again relative to its own maximum. Where weights are rounded to bf16,
   // unified_max is first raised to a whole power of two.
   bool unify = false;
   float unified_max = 0;
@@ -143,7 +147,7 @@ struct AttentionArgs {
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
   int64_t row_bytes = 0;        // bytes from one slot's row to the next
-  int64_t value_row_bytes = 0;  // the same of values, where it differs; 0: row_bytes
+  int64_t value_row_bytes = 0;  // bytes of a row of values, if they differ; 0: row_bytes
   // For the kernel of any formats: decoders of rows of head_dim values.
   void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
@@ -154,7 +158,8 @@ struct AttentionArgs {
   // tokens.
   const LevelTiles* tiles = nullptr;
   int64_t encoded_end = 0;
-  const int32_t* places = nullptr;  // of blocks in the stream, for LevelTiles::turns, as k_blocks; null: their numbers
+  // places of blocks in the stream, for LevelTiles::turns, in the order of k_blocks; null: their numbers
+  const int32_t* places = nullptr;
   int64_t key_ahead = 0;  // blocks also hold the slots up to here, which a later call reads: worth prefetching
   bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
@@ -162,13 +167,14 @@ struct AttentionArgs {
   float* sum = nullptr;  // [queries * group]
   float* acc = nullptr;  // [queries * group, value_dim]
   float* top = nullptr;  // [queries * group]: the largest score, which `max` may exceed; not with `unify`. May be null
-  // Not null: the scores alone are written, of key s of row r to scores[r * score_stride + s - key_begin], and values
-  // are not read. Those of keys that the row does not see, in the same 32 as others, may be anything. Not of tiles.
+  // Not null: only the scores are written, of key s of row r to scores[r * score_stride + s - key_begin], and values
+  // are not read. Scores of keys that the row does not see may have any value if the same 32 keys contain seen ones.
+  // Not for tiles.
   float* scores = nullptr;
   int64_t score_stride = 0;  // a multiple of 32
 };
 
-// Whether a row's sum of weights under a unified maximum can be used; not if it is NaN.
+// Returns true if a row's sum of weights under a unified maximum can be used; false if it is NaN.
 [[gnu::always_inline]] inline bool within_unified_range(float sum) {
   return sum > kUnifiedRange[0] && sum < kUnifiedRange[1];
 }
@@ -178,7 +184,7 @@ struct AttentionArgs {
   return a.value_dim > 0 ? a.value_dim : a.head_dim;
 }
 
-// Of the block that holds `slot`.
+// Place of the block that holds `slot`.
 [[gnu::always_inline]] inline int64_t place_of_block(const AttentionArgs& a, int64_t slot) {
   const int64_t block = slot / a.block_tokens;
   return a.places ? a.places[block] : block;
@@ -191,8 +197,9 @@ struct AttentionArgs {
 struct AttentionKernel {
   const Format* kv_format = nullptr;
   void (*run)(const AttentionArgs& args) = nullptr;
-  // Heads of up to this many dims are multiplied in bf16: weights, as 2^x times an integer power of two, and, but for
-  // levels as bytes, queries, keys and values are rounded to nearest even; sums are f32. Larger heads, or all, use f32.
+  // Heads of up to this many dims are multiplied in bf16. Weights, as 2^x times an integer power of two, are rounded to
+  // the nearest even bf16. So are queries, keys and values, unless levels are multiplied as bytes. Sums are f32. Larger
+  // heads use f32; 0: all heads do.
   int64_t bf16_head_dim = 0;
   const Format* value_format = nullptr;  // null: that of keys
 
@@ -209,7 +216,7 @@ struct RowCodec {
 };
 
 // Rows of levels under scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even; the sum is
-// exact in f32 but for its last bit, so that every instruction set gives the same bits). Levels are packed in units of
+// exact in f32 except for its last bit, so every instruction set computes the same bits). Levels are packed in units of
 // affine_unit_values(bits) values: byte j of the first 8 holds values j, j + 8, ... from the lowest bits on. With 3
 // bits these are the lower two, and 4 bytes follow whose bit i is the highest of value i.
 struct AffineRows {
@@ -238,16 +245,16 @@ struct RotatedRows {
   uint8_t* rows = nullptr;  // [count][dim]
   int64_t count = 0, dim = 0;
   int64_t rotated = 0;                // dims, the first ones, as of KernelTable::rope
-  bool half = false;                  // as of KernelTable::rope
+  bool half = false;                  // as KernelTable::rope
   bool back = false;                  // by the opposite angles
-  const float* block_turn = nullptr;  // of all rows, [cos, sin][rotated / 2]
+  const float* block_turn = nullptr;  // rotation of all rows, [cos, sin][rotated / 2]
   const float* row_turns = nullptr;   // [count][cos, sin][rotated / 2]
 };
 
 // ---- selective state spaces ---------------------------------------------------------------------
 // One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
 // to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
-// bits as several calls, and so do any other channels beside it.
+// bits as several calls, and other channels in the call do not change it.
 
 // y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]); `window` holds the inputs before the first token.
 struct CausalConvArgs {
@@ -269,7 +276,7 @@ struct CausalConvArgs {
 struct SelectiveScanArgs {
   int64_t tokens = 0;
   int64_t channels = 0;
-  int64_t state_values = 0;  // of a channel
+  int64_t state_values = 0;  // values of one channel's state
   int64_t stride = 0;
   const float* a = nullptr;     // [state_values, channels], negative
   const float* d = nullptr;     // [channels]
@@ -277,10 +284,10 @@ struct SelectiveScanArgs {
   const float* x = nullptr;     // [tokens, channels]
   const float* step = nullptr;  // [tokens, channels], before softplus
   float* y = nullptr;           // [tokens, channels]; may be x
-  int64_t x_stride = 0;         // of x, step and y
+  int64_t x_stride = 0;         // stride of x, step and y
   const float* b = nullptr;     // [tokens, state_values], of all channels
   const float* c = nullptr;     // [tokens, state_values]
-  int64_t b_stride = 0;         // of b and c
+  int64_t b_stride = 0;         // stride of b and c
   const float* z = nullptr;     // [tokens, channels]
   int64_t z_stride = 0;
 };
@@ -291,8 +298,8 @@ struct KernelTable {
   std::vector<MatmulKernel> matmul;              // one per format
   std::vector<MatmulKernel> codebooks;           // later ones are preferred
   std::vector<AttentionKernel> attention;        // one per KV format
-  std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
-  AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic
+  std::vector<AttentionKernel> mixed_attention;  // for keys and values in different formats, where a kernel is worth it
+  AttentionKernel any_attention;                 // for any formats, by the decoders of its arguments; f32 arithmetic
   std::vector<RowCodec> codecs;                  // one per format
   // Rows of f16 behind tiles of levels; as the kernel of f16, or with whole numbers. Null: tiles are decoded to rows.
   void (*attend_tiles)(const AttentionArgs& args) = nullptr;
@@ -304,9 +311,8 @@ struct KernelTable {
   void (*attention_join)(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
                          float* total_max, float* total_sum, float* total_acc) = nullptr;
 
-  // Joins partials in order and divides by the sum: partial p of row r is at max[p * rows + r] etc. Writes
-  // out[r * head_dim ...]; a row that saw no key gets zeros. `sink`, when not null, adds exp(sink[r % group]) to the
-  // sum.
+  // Joins partials in order and divides by the sum: partial p of row r is at max[p * rows + r] etc. Writes out[r *
+  // head_dim ...]; a row that saw no key is set to zeros. `sink`, when not null, adds exp(sink[r % group]) to the sum.
   void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
                           const float* sum, const float* acc, const float* sink, float* out) = nullptr;
 
@@ -322,11 +328,11 @@ struct KernelTable {
   // Sum of exp(x - shift); shift is at least the largest finite x. NaN adds nothing, +inf counts as the largest float.
   // Terms have a relative error of at most 1e-12; up to n + 7 times exp(-700) may be added.
   double (*exp_sum)(const float* x, double shift, int64_t n) = nullptr;
-  // The same in f32, several times as fast: the sum has a relative error of at most 1e-6, and up to n + 15 times
+  // Variant in f32, several times as fast: the sum has a relative error of at most 1e-6, and up to n + 15 times
   // exp(-86) may be added.
   double (*exp_sum_coarse)(const float* x, float shift, int64_t n) = nullptr;
-  // The x that are at least `least`, in order, +inf as the largest float, each with its index in x plus `first`;
-  // returns how many. Writes up to n + 16 entries of `out`; NaN is left out.
+  // Selects the x that are at least `least`, in order, +inf as the largest float, each with its index in x plus
+  // `first`. Returns their number. Writes up to n + 16 entries of `out`; NaN is left out.
   int64_t (*select_from)(const float* x, int64_t n, float least, int32_t first, Candidate* out) = nullptr;
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
@@ -372,6 +378,6 @@ void set_matmul(KernelTable& table, const MatmulKernel& kernel);
 void set_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_codec(KernelTable& table, const RowCodec& codec);
-void set_codebook(KernelTable& table, const MatmulKernel& kernel);  // of the same layout
+void set_codebook(KernelTable& table, const MatmulKernel& kernel);  // for codebooks with the same layout
 
 }  // namespace millrace

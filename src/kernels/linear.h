@@ -22,17 +22,17 @@ int64_t packed_bytes(const Weight& weight, int64_t rows);
 // Bytes of a stored row.
 int64_t stored_row_bytes(const Weight& weight);
 
-// The same in two steps, for callers that pack many weights at once: sets weight.kernel and returns the packed size in
-// bytes (errors as above, except for memory) ...
+// Variant of packing in two steps, for callers that pack many weights at once. The first one sets weight.kernel and
+// returns the packed size in bytes (errors as above, except for memory) ...
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);
 // ... and packs rows [begin, end) of a planned weight; begin is a multiple of kernel->row_tile. `packed` is the
 // destination of the whole matrix. Any number of threads may pack different rows at once.
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed);
 
-// Whether linear() can multiply a planned weight by its stored rows, a slice at a time: each thread packs and checks
-// the rows of a slice in memory of its own, which stays in its cache, and multiplies it by all tokens. The bits are
-// those of the packed matrix. Not of matrices with a codebook or scales of blocks or rows, or that are stored
-// transposed.
+// Returns true if linear() can multiply a planned weight by its stored rows, a slice at a time. Each thread packs and
+// checks the rows of a slice in its own memory, which stays in its cache, and multiplies it by all tokens. The bits are
+// those of the packed matrix. Returns false for matrices with a codebook or scales of blocks or rows, and for
+// transposed ones.
 bool multiplies_stored(const Weight& weight);
 // Memory of a thread that multiplies slices of this weight.
 int64_t slice_bytes(const Weight& weight);

@@ -11,8 +11,8 @@ using AttentionFunction = void (*)(const AttentionArgs& args);
 using EncodeFunction = void (*)(const float* source, uint8_t* destination, int64_t n);
 using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64_t n);
 
-// For the files of an instruction set, which must not call inline functions of other headers (they would be compiled
-// with the file's flags): registration by format name, and the reference attention for unusual shapes.
+// For the files of an instruction set: registration by format name, and the reference attention for unusual shapes.
+// These files must not call inline functions of other headers, which would be compiled with the file's flags.
 void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
 void set_mixed_attention_named(KernelTable& table, const char* keys, const char* values, AttentionFunction run,
                                int64_t bf16_head_dim = 0);

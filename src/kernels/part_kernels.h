@@ -1,6 +1,6 @@
 // The kernels of weights with parts (tensor/weight_parts.h): inputs that are changed and rounded, and sparse matrices.
-// All give the same bits with every instruction set, which are those of the reference (ref/part_kernels.cc). A table of
-// their own beside KernelTable, by the same rules.
+// With every instruction set they compute the bits of the reference (ref/part_kernels.cc). They have their own table,
+// which follows the rules of KernelTable.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace millrace {
 // Numbers that a group of inputs is rounded to, each times the group's scale. Integers are floats of which all are
 // subnormal.
 struct RoundedNumbers {
-  int least_exponent = 0;  // of the least normal number, as a power of two; at least -16
+  int least_exponent = 0;  // exponent of the smallest normal number, as a power of two; at least -16
   int mantissa_bits = 0;
   float largest = 0;
-  float clip = 1;    // of the group's largest magnitude: what the largest number stands for
+  float clip = 1;    // part of the group's largest magnitude that the largest number represents
   float factor = 1;  // a power of two that makes the numbers integers
 };
 
@@ -23,7 +23,7 @@ struct RoundedNumbers {
 // of b from zero, each sum rounded; sign(a, b) = matrix[a * row_step + b * column_step].
 struct MixedBlocks {
   const float* x = nullptr;  // [count][block]
-  float* out = nullptr;      // the same; not x
+  float* out = nullptr;      // outputs, likewise; not x
   int64_t block = 0;
   int64_t count = 0;
   const float* matrix = nullptr;
@@ -32,7 +32,7 @@ struct MixedBlocks {
 };
 
 // Inputs of a tile of tokens, column by column, so that tokens are the lanes of vectors.
-inline constexpr int64_t kTurnedTokens = 64;  // of a whole tile
+inline constexpr int64_t kTurnedTokens = 64;  // rows of a whole tile
 inline constexpr int64_t kTurnedUnit = 16;
 // Floats from one column to the next.
 [[gnu::always_inline]] constexpr int64_t turned_width(int64_t tokens) {
@@ -41,7 +41,7 @@ inline constexpr int64_t kTurnedUnit = 16;
 
 // y[t][r] += the sum of values[i] * x[columns[i]] of row r, from zero in order; products and sums are rounded.
 struct SparseRows {
-  const int64_t* row_begin = nullptr;  // of the first row on
+  const int64_t* row_begin = nullptr;  // begins of the rows, from the first row on
   const int32_t* columns = nullptr;
   const float* values = nullptr;
   int64_t rows = 0;
@@ -54,8 +54,8 @@ struct SparseRows {
 struct PartKernels {
   // A group of inputs becomes numbers times their scale; NaN, if it holds one or an infinity; zeros below 2^-100.
   void (*round_group)(const RoundedNumbers& numbers, float* x, int64_t n) = nullptr;
-  // The same as int8 records (kernels/activation.h): levels are numbers * factor. Returns the scale of the levels,
-  // which is that of the records too, unless they have `unit_scale`, 1.
+  // Variant that writes int8 records (kernels/activation.h): levels are numbers * factor. Returns the scale of the
+  // levels, which is also the scale of the records, unless `unit_scale` sets that to 1.
   float (*encode_group)(const RoundedNumbers& numbers, const float* x, int64_t n, bool unit_scale,
                         uint8_t* records) = nullptr;
   // out = (x - shift) * scale; null: none. out may be x.

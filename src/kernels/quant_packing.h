@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Of the kernels of quantized formats that the table has.
+// Adds packing functions for the kernels of quantized formats in the table.
 void add_quant_packing_avx512(KernelTable& table);
 // MatmulKernel::run_stored of Q8_0 and Q4_0.
 void add_stored_products_avx512vnni(KernelTable& table);

@@ -14,8 +14,8 @@
 // where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots
 // are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
 //
-// Formats whose levels and scales fit the shape of another are carried by it: kernels see the other format's panels,
-// into which the blocks are split (QuantSource::carrier). Only their codes and their unit differ.
+// A format whose levels and scales fit the shape of another format is carried by that format: kernels see the other
+// format's panels, into which the blocks are split (QuantSource::carrier). Only their codes and their unit differ.
 // Formats: docs of GGUF's block formats; OCP Microscaling (MX) v1.0 for MXFP4.
 #pragma once
 
@@ -32,7 +32,7 @@ enum class SubScales : uint8_t { none, per32, per16 };
 enum class LevelTable : uint8_t { none, codes, fp4 };
 
 struct QuantShape {
-  int low_bits = 0;            // of a level, stored as one plane of 1, 2, 4 or 8 bits ...
+  int low_bits = 0;            // bits of a level, stored as one plane of 1, 2, 4 or 8 bits ...
   int high_bits = 0;           // ... and a second plane of 0, 1 or 2 bits above it
   bool shared_bit = false;     // ... and one more bit above these, which each eight columns share
   bool four_of_eight = false;  // four levels of eight columns are stored, the others 0: formats/four_of_eight.h
@@ -43,9 +43,9 @@ struct QuantShape {
   bool has_min = false;
   bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
   bool e4m3 = false;  // sub-scales are floats of 8 bits, blocks have no scale of their own, and matrices may have one
-  int sub_bits = 0;   // of a sub-scale or sub-minimum: 4, 6 or 8 (int8; e4m3)
+  int sub_bits = 0;   // bits of a sub-scale or sub-minimum: 4, 6 or 8 (int8; e4m3)
   int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
-  int groups = 1;     // of 32 values in a block
+  int groups = 1;     // groups of 32 values in a block
 
   constexpr int code_bits() const { return low_bits + high_bits + (shared_bit ? 1 : 0); }
   constexpr bool whole_bytes() const { return low_bits == 8 && !four_of_eight; }
@@ -130,7 +130,7 @@ struct QuantSource {
   // Everything except the levels; null if a block has no sub-scales (d comes first then, followed by min).
   void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
   const int8_t* codes = nullptr;  // [16] of LevelTable::codes
-  float unit = 1;                 // of the format
+  float unit = 1;                 // unit of the format
   // In kQuantShapes: the format that carries this one; -1: none. IQ2_S and E8P carry themselves: their blocks are no
   // planes of bits, and are split before they are packed. Blocks of more groups than the carrier's (E8P_4 on Q8_0) are
   // packed as several of its blocks, with the same scale.
@@ -143,7 +143,7 @@ const Format* quant_format_at(int index);       // null where the format is not 
 // 2^(e - 128): the E8M0 scale of doubled E2M1 values. 255 is NaN.
 float e8m0_half_to_f32(uint8_t e);
 
-// Of shapes with e4m3: the scale of the whole matrix; 1 without one.
+// For shapes with e4m3: the scale of the whole matrix; 1 without one.
 float matrix_scale(const BlockScales* scales);
 
 // Bits of an unsigned E4M3, shifted, are those of the f16 that is 2^-8 times its value; 0xff is NaN.

@@ -1,5 +1,6 @@
-// Levels of a row: some channels of one token that share a scale. What a KV codec does with each token (kv/codecs), in
-// the vectors of column_levels.h, with the same results on every instruction set. Pure functions of their arguments.
+// Levels of a row: some channels of one token that share a scale. KV codecs encode each token with these functions
+// (kv/codecs), in the vectors of column_levels.h, with the same results on every instruction set. Pure functions of
+// their arguments.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ struct RowLevels {
   const float* values = nullptr;  // [count]; the room behind them repeats the first. NaNs leave the results undefined,
                                   // but `place` within the row.
   int64_t count = 0;
-  int bits = 4;               // of a level
+  int bits = 4;               // bits of a level
   uint8_t* levels = nullptr;  // a byte each; what is written behind the last one means nothing
   float low = 0, high = 0;
   float zero = 0, inverse = 0;  // the grid, on which a value is at (value - zero) * inverse

@@ -1,5 +1,5 @@
-// Scans of rows of logits for code that has no KernelTable. Sums differ by instruction set in their last bits, so they
-// are only for decisions whose outcome does not depend on these: see sampling/estimate.h.
+// Scans of rows of logits for code that has no KernelTable. The last bits of sums differ by instruction set, so sums
+// are only for decisions whose outcome does not depend on these bits: see sampling/estimate.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// ShapeTable: which way products of a shape take for a number of tokens, as measured on the machine that uses it (Hong
-// et al., 2023, "FlashDecoding++", heuristic dataflow). All ways give the same bits.
+// ShapeTable: for each shape, which way its products take for a number of tokens, as measured on the machine that uses
+// it (Hong et al., 2023, "FlashDecoding++", heuristic dataflow). All ways give the same bits.
 //
 //   tokens   1 ... gemv_to | gemv_to + 1 ... tiles_from - 1 | tiles_from ...
 //            each alone    | together, by vectors           | in tiles, where the kernel has them

@@ -27,8 +27,8 @@ struct TrainingProduct {
   int64_t a_tile = 0;    // from 16 pairs to the next in A, with a_pair = 1; 0: 16
 };
 
-// The heads that share one key/value head, over one document. Rows of q, k, v, out and their gradients are `stride`
-// values apart, the heads of a group `dim` values. Queries and keys are already rotated.
+// The heads that share one key/value head, over one document. Rows of q, k, v, out and their gradients have a distance
+// of `stride` values, the heads of a group a distance of `dim` values. Queries and keys are already rotated.
 struct TrainingAttention {
   const Bf16 *q = nullptr, *k = nullptr, *v = nullptr;
   int64_t stride = 0, out_stride = 0;
@@ -48,7 +48,7 @@ struct TrainingAdam {
   float *first = nullptr, *second = nullptr, *weights = nullptr;
   int64_t n = 0;
   float scale = 1, beta1 = 0, beta2 = 0, epsilon = 0;
-  float step = 0, correction = 1;  // of the second moment
+  float step = 0, correction = 1;  // for the second moment
 };
 
 struct TrainingKernels {
@@ -89,6 +89,6 @@ const TrainingKernels& portable_training_kernels();
 const TrainingKernels& avx512_training_kernels();                  // x86-64 only; needs Feature::avx512_bf16
 const TrainingKernels& amx_training_kernels();                     // x86-64 only; needs Feature::amx_bf16
 const TrainingKernels& training_kernels();                         // the fastest
-std::vector<const TrainingKernels*> available_training_kernels();  // of this machine, the slowest first
+std::vector<const TrainingKernels*> available_training_kernels();  // those that this machine can run, the slowest first
 
 }  // namespace millrace

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What a compressor reads beyond the tokens; computed only if it needs it.
+// Data that a compressor reads in addition to the tokens; computed only if it needs it.
 enum PromptNeeds : uint32_t { kPromptNeedsNothing = 0, kNeedsSelfInformation = 1 };
 
 // A prompt as parallel arrays, one entry a token.
@@ -31,9 +31,10 @@ class PromptCompressor {
   virtual PromptNeeds needs() const { return kPromptNeedsNothing; }
   // The file of the model that computes what it needs; "": the model that answers.
   virtual std::string model() const { return ""; }
-  // The indices of the tokens that remain, ascending, with every fixed one. They are at most `budget` unless those that
-  // must remain are more. `scores` has a value a token if it needs self-information: -log p(token | tokens before), in
-  // nats, infinite where there is no token before. Must be a function of its arguments alone.
+  // Returns the indices of the tokens that remain, ascending, with every fixed one. They are at most `budget`, unless
+  // more tokens than that must remain. `scores`: if the compressor needs self-information, a value for each token, -log
+  // p(token | tokens before), in nats, infinite where there is no token before. The result must depend on the arguments
+  // alone.
   virtual std::vector<int64_t> keep(const PromptView& prompt, std::span<const float> scores, int64_t budget) const = 0;
 };
 

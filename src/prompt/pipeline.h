@@ -16,7 +16,7 @@ namespace millrace {
 
 class Tokenizer;
 
-// What compressors need of a model (evaluate/prompt_scores.h). Not thread-safe.
+// Scores of a model that compressors need (evaluate/prompt_scores.h). Not thread-safe.
 class PromptScores {
  public:
   virtual ~PromptScores() = default;
@@ -25,7 +25,7 @@ class PromptScores {
   virtual Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) = 0;
 };
 
-// What one compressor did.
+// Effect of one compressor.
 struct PromptEffect {
   std::string name;     // "selective_context"
   std::string options;  // as given, "ratio=0.5"

@@ -28,7 +28,7 @@ inline std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<std::string>& t
 class GivenScores final : public PromptScores {
  public:
   std::map<TokenId, float> of;
-  std::string model;  // of the last call
+  std::string model;  // model of the last call
   int calls = 0;
 
   Result<std::vector<float>> self_information(const std::string& by, std::span<const TokenId> tokens) override {

@@ -12,9 +12,9 @@ namespace millrace {
 
 class Tokenizer;
 
-// Byte offsets in `text`, ascending. A token that adds nothing to it (a start token, the space that a tokenizer puts
-// before a text) ends where the token before it does. None if the tokens do not spell the text, because the tokenizer
-// normalizes it.
+// Byte offsets in `text` at which tokens end, ascending. A token that adds nothing to the text (a start token, the
+// space that a tokenizer puts before a text) ends where the token before it does. Returns nothing if the tokens do not
+// spell the text, because the tokenizer normalizes it.
 std::optional<std::vector<size_t>> token_ends(const Tokenizer& tokenizer, std::span<const TokenId> tokens,
                                               std::string_view text);
 

@@ -1,8 +1,8 @@
-// Estimates of sums of exp(logit - max) over many candidates, made with vector kernels in place of std::exp one by one.
-// What a sum decides (where a nucleus ends, which token is drawn) is taken from an estimate only if it is farther from
-// the limit than the estimate can be from the sum in doubles, in candidate order, that defines the decision. Else the
-// next finer estimate is made, and at last that sum. So the outcome has the same bits with and without estimates, on
-// every machine.
+// Estimates of sums of exp(logit - max) over many candidates, made with vector kernels instead of std::exp one by one.
+// A sum decides where a nucleus ends, or which token is drawn. The decision is defined by the sum in doubles, in
+// candidate order. An estimate decides only if it is farther from the limit than it can be from that sum. Otherwise the
+// next finer estimate is computed, and finally the sum itself. So the outcome has the same bits with and without
+// estimates, on every machine.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@ struct Logprobs {
 };
 
 // log softmax over the whole vocabulary for `chosen` and the k best tokens. Summed in double, by ascending id. NaN is
-// treated as -inf; a chosen token without probability gets -inf.
+// treated as -inf; a chosen token without probability has -inf.
 Logprobs compute_logprobs(std::span<const float> logits, TokenId chosen, int64_t k);
 
 // log(sum(exp(logits))), as above; -inf if no logit is finite.

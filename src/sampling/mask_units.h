@@ -1,6 +1,6 @@
-// How much work on what its next token may be a stream does within a step, in units of 1 to 10 nanoseconds
-// (ParseTable): each stream `own`, and all streams together `step` beyond that. A stream that needs more sits out steps
-// while another thread computes its mask (engine/mask_worker.h). Its answer does not depend on these numbers.
+// Limits of the work that streams do within a step to find their next tokens' masks, in units of 1 to 10 nanoseconds
+// (ParseTable): `own` for each stream, and `step` beyond that for all streams together. A stream that needs more sits
+// out steps while another thread computes its mask (engine/mask_worker.h). Its answer does not depend on these numbers.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ class SamplingRow {
   void truncate(size_t n);
   void drop_front(size_t n);
   void set_unsorted() { sorted_ = 0; }
-  // Reduces a large dense row to the fewest best candidates that have the share p of the mass, in order. False: the row
-  // is as it was, because it is not of that kind or an estimate (estimate.h) does not decide how many.
+  // Reduces a large dense row to the fewest best candidates that have the share p of the mass, in order. Returns false
+  // and leaves the row unchanged if the row is small or a list, or if an estimate (estimate.h) cannot decide how many.
   bool keep_nucleus(double p);
   // Divides the difference of each logit from the largest by the temperature, which is above 0.
   void scale(double temperature);

@@ -44,10 +44,10 @@ class SamplerStep {
  public:
   virtual ~SamplerStep() = default;
   virtual void apply(SamplingRow& row) = 0;
-  // Does what the next apply() needs and takes long, at most about `units` of work (mask_units.h); what is
-  // left, apply() does. Returns true if nothing is left; with 0 units it only asks. Results do not depend on the calls.
+  // Prepares the slow part of the next apply(), for at most about `units` of work (mask_units.h); apply() does the
+  // remainder. Returns true if nothing remains; with 0 units it only asks. Results do not depend on the calls.
   virtual bool prepare(int64_t /*units*/) { return true; }
-  // Whether accept() has left nothing: otherwise ended() and failure() are those of the token before.
+  // Returns true if accept() has no work left. Otherwise ended() and failure() are still those of the token before.
   virtual bool settled() const { return true; }
   // The work that prepare() left over, which another thread may do; null: prepare() left nothing.
   virtual std::shared_ptr<DeferredWork> deferred() { return nullptr; }

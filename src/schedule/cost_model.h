@@ -31,7 +31,7 @@ class CostModel {
   virtual ~CostModel() = default;
   virtual double step_seconds(const StepShape& shape) const = 0;
   virtual double swap_seconds(int64_t tokens) const = 0;  // moving that many tokens' keys and values one way
-  // The same from the disk of the prefix store.
+  // Seconds to load tokens from the disk of the prefix store.
   virtual double load_seconds(int64_t tokens) const { return swap_seconds(tokens); }
   virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // a completed load
   virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a completed step
@@ -46,8 +46,8 @@ Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, con
 // Loads a file or a built-in machine by name (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);
 
-// `cost` for a KV cache that takes `ratio` times the bytes of the one it was made for, of which a step reads
-// `read_ratio` for a key.
+// Returns `cost` for a KV cache with `ratio` times the bytes of the one that `cost` describes. `read_ratio`: part of
+// these bytes that a step reads for a key.
 std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio, double read_ratio);
 
 // Learns from the steps of the engine that uses it (costs/learned.cc).

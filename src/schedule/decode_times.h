@@ -1,7 +1,7 @@
-// DecodeTimes: how long a step that only decodes takes, by its tokens, learned from those that ran. Kernels make the
-// times uneven: a step of 5 tokens may take as long as one of 8, so each number of tokens up to 32 has a mean of its
-// own, and octaves above are divided by 8. What has not been seen of late is filled in from its neighbours, which finds
-// out in time where a single slow step has given a wrong picture.
+// DecodeTimes: the time of a step that only decodes, by its number of tokens, learned from the steps that ran. Kernels
+// make the times uneven: a step of 5 tokens may take as long as one of 8. So each number of tokens up to 32 has its own
+// mean, and octaves above are divided by 8. Numbers that have not been seen lately are filled in from their neighbours,
+// so one slow step does not give a wrong picture for long.
 #pragma once
 
 #include <array>

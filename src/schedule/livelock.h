@@ -1,7 +1,7 @@
-// LivelockWatch: detects that steps make no progress, for whatever reason: streams preempt each other without a new
-// token, far more tokens are recomputed than computed for the first time, or no stream runs though no block is in
-// transit. It counts the planner's own events (policy.h, ScheduleEvent), so it depends neither on the policies nor on
-// the rules that should make a live-lock impossible.
+// LivelockWatch: detects that steps make no progress, for any reason: streams preempt each other without a new token,
+// far more tokens are recomputed than computed for the first time, or no stream runs though no block is in transit. It
+// counts the planner's own events (policy.h, ScheduleEvent), so it depends neither on the policies nor on the rules
+// that should make a live-lock impossible.
 #pragma once
 
 #include <memory>

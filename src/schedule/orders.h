@@ -18,10 +18,10 @@ void sort_by(std::vector<const Sequence*>& queue, Order&& order) {
   if (!std::ranges::is_sorted(queue, before)) std::ranges::stable_sort(queue, before);
 }
 
-// Every decoding stream gets its token; the rest of the budget goes to the prompts, in the running order, as much to
-// each as it can take (Agrawal et al., 2023, Sarathi).
+// Every decoding stream receives its token. The prompts receive the remaining budget in the running order, each as much
+// as it can use (Agrawal et al., 2023, Sarathi).
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out);
-// The same with at most `prompt_budget` tokens for all prompts together.
+// Variant with at most `prompt_budget` tokens for all prompts together.
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,
                          std::vector<Share>& out);
 

@@ -8,9 +8,9 @@
 //
 // Block accounting guarantees that no admitted stream ever fails for lack of blocks. Every running stream is promised
 // reserved_blocks; beyond that it takes unpromised blocks, preempts a victim, or is preempted itself: it retains its
-// tokens and is admitted again when there is room. A preempted stream is protected for a while (preemption.h), whatever
-// the policy. If steps still make no progress (livelock.h), the open streams run to their end in order of arrival; then
-// the policy takes over again.
+// tokens and is admitted again when there is room. A preempted stream is protected for a while (preemption.h), under
+// every policy. If steps still make no progress (livelock.h), the open streams run to their end in order of arrival;
+// then the policy takes over again.
 //
 //   total = held by streams + leaving (on their way to a tier) + free or cached
 //                                                                 = promised, not yet taken + spare
@@ -79,8 +79,8 @@ class Planner {
   int64_t tokens_left_ = 0, outputs_left_ = 0;
 };
 
-// Blocks for a stream's first `tokens` tokens: what was left out of its attention, or evicted, has none, nor what its
-// windows have left behind.
+// Blocks for a stream's first `tokens` tokens. Tokens that were left out of its attention, evicted, or left behind by
+// its windows have no blocks.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
   if (stream.kv.by_layer) {
     int64_t blocks = 0;

@@ -53,7 +53,7 @@ class SchedulerPolicy {
   virtual const Sequence* victim(const ScheduleView& view, const Sequence& wanting) = 0;
 
   // For a waiting `wanting`: the policy's estimate of the seconds gained by preempting the victim. A preemption that
-  // costs more is not made. By default the order decides, whatever the cost.
+  // costs more is not made. By default the order alone decides.
   virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const {
     return std::numeric_limits<double>::infinity();
   }

@@ -21,12 +21,12 @@ namespace millrace {
 
 inline constexpr int64_t kMaxLost = 2;  // limit of lost tokens, as a multiple of the stream's tokens
 
-// Whether the engine can take the stream's blocks away now; used by planner and engine.
+// Returns true if the engine can take the stream's blocks away now; used by planner and engine.
 inline bool can_be_preempted(const Sequence& stream) {
   return stream.phase == StreamPhase::running && !stream.non_preemptible;
 }
 
-// Whether the planner may preempt it, for a running or for a waiting stream.
+// Returns true if the planner may preempt the stream, for a running or for a waiting stream.
 inline bool may_be_victim(const Sequence& stream, bool to_newcomer) {
   if (!can_be_preempted(stream) || stream.computed < stream.progress.safe_until ||
       stream.progress.lost > kMaxLost * stream.size())

@@ -18,7 +18,7 @@ struct PlannerLimits {
   int64_t resident_streams = 0;  // streams that hold blocks; 0: max_streams
   int64_t context = 0;           // tokens of the longest stream
   int64_t most_held = 0;         // every layer has a window: tokens whose blocks a stream holds at once; 0: all
-  int64_t tables = 1;            // of a stream, whose blocks count alike (KvState::by_layer)
+  int64_t tables = 1;            // tables of a stream; the blocks of all tables count alike (KvState::by_layer)
   bool heads_apart = false;      // each of them is of one KV head
 
   int64_t held(int64_t tokens) const { return most_held > 0 && most_held < tokens ? most_held : tokens; }
@@ -35,7 +35,7 @@ struct ScheduleView {
   std::span<const Sequence* const> running;  // hold blocks; in order of admission
   int64_t now_ns = 0;
   int64_t free_blocks = 0;       // free, or evictable from the prefix index
-  int64_t leaving_blocks = 0;    // of streams that are being moved to a tier
+  int64_t leaving_blocks = 0;    // blocks of streams that are being moved to a tier
   int64_t swap_tokens_free = 0;  // free space in the tier
   PlannerLimits limits;
   const CostModel* cost = nullptr;  // never null in the engine

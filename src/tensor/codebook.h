@@ -1,4 +1,4 @@
-// Codebook: the weights that a matrix's indices stand for, if the matrix is stored as indices.
+// Codebook: the weights that the indices of a matrix represent, if the matrix is stored as indices.
 //
 //   W[r, c] = row_scale[r] * sum over books m of  table[m][ index(r, c / dim, m) ][ c % dim ]
 //
@@ -18,7 +18,7 @@
 namespace millrace {
 
 struct Codebook {
-  int bits = 0;   // of an index: 1 to kMostBits
+  int bits = 0;   // bits of an index: 1 to kMostBits
   int dim = 1;    // consecutive columns that an index names: a power of two up to kMostDim
   int books = 1;  // up to kMostBooks
   int64_t rows_per_table = 1;
@@ -27,7 +27,7 @@ struct Codebook {
   int64_t first_row = 0;          // rows of the first tables that belong to another part of a fused matrix
   std::vector<uint16_t> entries;  // f16: [tables][books][1 << bits][dim], tables of a row side by side
   std::vector<float> row_scales;  // [rows]; empty: 1
-  // Of round_codewords(): entry = word_scale * word, [books][1 << bits][dim]. Empty: not rounded.
+  // For round_codewords(): entry = word_scale * word, [books][1 << bits][dim]. Empty: not rounded.
   std::vector<int8_t> words;
   float word_scale = 0;
 
@@ -49,12 +49,12 @@ void set_codebook_index(const Codebook& book, uint8_t* row, int64_t i, uint32_t 
 // Columns [begin, begin + count) of a row of the matrix, whose indices are at `indices`; both are multiples of dim.
 void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, int64_t begin, int64_t count,
                      float* out);
-// Rounds the entries to 8 bits, all under one scale and so that no sum of one entry of each book is beyond int8, and
-// keeps them as words. Only of one table whose indices have 8, 14, 15 or 16 bits and name eight weights, and where the
-// errors are within 1/32 of the entries (root mean square); otherwise there are no words.
+// Rounds the entries to 8 bits and keeps them as words. All entries have one scale, chosen so that no sum of one entry
+// of each book exceeds int8. Does nothing unless there is one table, its indices have 8, 14, 15 or 16 bits and name
+// eight weights, and the errors are within 1/32 of the entries (root mean square).
 void round_codewords(Codebook& book);
 bool codewords_fit(const Codebook& book);  // but for the number of tables and the errors
-// Whether kernels multiply words.
+// Returns true if kernels multiply words.
 bool codebook_is_codewords(const Codebook& book);
 // One book of at most 16 single weights, and tables for whole rows or whole groups of kTable16Columns: kernels round
 // such a table to 8 bits and keep it in a register.
@@ -66,9 +66,8 @@ struct Table16 {
   int8_t level[16] = {};
   float scale = 0;
 };
-// Table `table` of a row's, of books that codebook_is_table16() accepts. The largest magnitude gets a level from 96 to
-// 127, the one that brings the entries' squared errors to their least sum: tables of evenly spaced weights are then
-// exact.
+// Table `table` of a row, for books that codebook_is_table16() accepts. The largest magnitude is assigned a level from
+// 96 to 127, the one with the lowest squared error of all entries. Tables of evenly spaced weights are then exact.
 Table16 codebook_table16(const Codebook& book, int64_t row, int64_t table);
 
 }  // namespace millrace

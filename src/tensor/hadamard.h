@@ -1,5 +1,5 @@
-// Hadamard matrices whose order is no power of two: square, of +1 and -1, with orthogonal rows. Those of QuIP#'s
-// checkpoints (Tseng et al., 2024), which come from Sloane's library, by their constructions:
+// Hadamard matrices whose order is no power of two: square, of +1 and -1, with orthogonal rows. They are those of
+// QuIP#'s checkpoints (Tseng et al., 2024), which originate in Sloane's library. By their constructions:
 //
 //   12, 20, 60, 108, 140      Paley's first, with the squares modulo the prime order - 1
 //   28, 36                    Paley's second, modulo order / 2 - 1

@@ -24,7 +24,7 @@ struct TensorTrain {
   int64_t core_values(int mode) const {
     return rank_before(mode) * sizes[static_cast<size_t>(mode)] * ranks[static_cast<size_t>(mode)];
   }
-  // Of a row.
+  // Values of a row.
   int64_t values() const {
     int64_t sum = 0;
     for (int mode = 0; mode < modes; ++mode) sum += core_values(mode);

@@ -24,7 +24,7 @@ struct BlockScales {
   int64_t block_cols = 0;
 };
 
-// Of a matrix that is multiplied while it is still being packed: products read its stored rows until then.
+// State of a matrix that is multiplied while it is still being packed: products read its stored rows until then.
 struct PackingState {
   std::atomic<bool> complete{false};  // `packed` can be read
   std::atomic<bool> damaged{false};   // a product has read stored rows with NaN or infinity; its result means nothing
@@ -45,7 +45,7 @@ struct Weight {
   // If `data` are rows of indices, what they stand for; `format` is then codebook_format()
   // (kernels/codebook_products.h). Null: there is none.
   std::shared_ptr<Codebook> codebook;
-  // What is stored beside the matrix and belongs to its products; null: nothing. Applied by project()
+  // Parts stored in addition to the matrix that belong to its products; null: none. Applied by project()
   // (models/blocks/blocks.h); linear() multiplies the matrix alone.
   std::shared_ptr<WeightParts> parts;
 

@@ -1,4 +1,4 @@
-// WeightParts: what is stored beside a matrix W and takes part in its products:
+// WeightParts: data that is stored in addition to a matrix W and takes part in its products:
 //
 //   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H^T (scale * (x - shift)))[order[i]]
 //
@@ -22,7 +22,7 @@ namespace millrace {
 struct InputSegment {
   int32_t columns = 0;        // that follow those of the segment before
   int32_t exponent_bits = 0;  // 0: integers
-  int32_t mantissa_bits = 0;  // of integers, bits of the magnitude: int8 has 7
+  int32_t mantissa_bits = 0;  // for integers, bits of the magnitude: int8 has 7
   int32_t group = 0;          // columns; the last group of a segment may be smaller
   float clip = 1;
 
@@ -44,7 +44,7 @@ struct OutputChange {
   int64_t hadamard = 0;      // block size, a power of two; 0: none
   int64_t outer = 1;         // as above
   int64_t fused = 0;         // rows of the fused matrix whose product is transformed as one; 0: this one's alone
-  int64_t begin = 0;         // of this matrix's rows in these
+  int64_t begin = 0;         // first of this matrix's rows in the shared matrices
   std::vector<float> scale;  // [rows]
 
   bool empty() const { return scale.empty() && hadamard == 0; }
@@ -68,7 +68,7 @@ struct WeightParts {
   std::vector<int32_t> columns;  // inputs that multiply column_weights, ascending; as they are before t
   Weight column_weights;         // [rows, columns]
   std::vector<float> bias;       // [rows]
-  bool factored = false;  // the pair stands in for W, which has no data, no kernel and no change of its input or output
+  bool factored = false;  // the pair replaces W, which has no data, no kernel and no change of its input or output
 
   // Heap memory; the low-rank pair and the columns are packed with the model's other matrices.
   int64_t bytes() const {
@@ -86,17 +86,18 @@ struct WeightParts {
   }
 };
 
-// Whether the matrix itself is absent; its `format` is that of its pair's A, so that callers round inputs for A.
+// Returns true if the matrix itself is absent. Its `format` is that of its pair's A, so that callers round inputs for
+// A.
 inline bool is_factored(const Weight& weight) { return weight.parts && weight.parts->factored; }
 
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
   int64_t inputs = 0;         // columns, or rows that are transformed, of matrices whose input or output is changed
   int64_t rank = 0;           // or columns of their own
-  int64_t sparse_cols = 0;    // of sparse matrices
-  int64_t cols = 0;           // of matrices with a low-rank pair
-  int64_t rows = 0;           // of matrices with a low-rank pair or columns of their own
-  int64_t factored_rank = 0;  // of matrices that are a pair
+  int64_t sparse_cols = 0;    // columns of sparse matrices
+  int64_t cols = 0;           // columns of matrices with a low-rank pair
+  int64_t rows = 0;           // rows of matrices with a low-rank pair or with their own columns
+  int64_t factored_rank = 0;  // rank of matrices that are a pair
   bool any = false;
 };
 

@@ -1,5 +1,5 @@
-// What the float matmuls of Arm share: 8 rows in two registers, with the panels and the order of sums of AVX2, so that
-// results have its bits.
+// Shared parts of the float matmuls of Arm: 8 rows in two registers, with the panels and the order of sums of AVX2, so
+// that results have its bits.
 #pragma once
 
 #include <arm_neon.h>

@@ -50,7 +50,7 @@ struct NeonOperations {
   static I look_up(I table, I codes) {
     return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(codes)));
   }
-  // The same for bytes in which `bits` and `own` have a bit in common; `other` for the others.
+  // Looks up the bytes in which `bits` and `own` have a bit in common; returns `other` for all other bytes.
   static I look_up_where(I bits, I own, I table, I codes, I other) {
     const uint8x16_t common = vtstq_u8(vreinterpretq_u8_s32(bits), vreinterpretq_u8_s32(own));
     return vreinterpretq_s32_u8(

@@ -1,4 +1,5 @@
-// What the kernels of weights with parts need beside simd_neon.h, which is included first: 8 lanes of f32.
+// Operations that the kernels of weights with parts need in addition to simd_neon.h, which is included first: 8 lanes
+// of f32.
 #pragma once
 
 namespace millrace {
@@ -15,7 +16,7 @@ struct PartSimd {
     return {one(x.a), one(x.b)};
   }
 
-  // Of values kDistance apart: their sum in the lower lane, the lower minus the upper in the upper.
+  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
   template <int kDistance>
   static F pair_sums(F x) {
     if constexpr (kDistance == 4) {

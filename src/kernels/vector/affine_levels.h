@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Whether levels are looked up in vectors (LevelTables), not converted to f32 and multiplied: where an instruction set
+// True if levels are looked up in vectors (LevelTables), not converted to f32 and multiplied: where an instruction set
 // has tables, and this is less work.
 template <typename T, int kBits>
 constexpr bool kHasTables = requires(const uint8_t* unit, Simd::F* index) {
@@ -50,7 +50,7 @@ template <int kBits, bool kCodes, typename T = LevelTables>
   }
 }
 
-// The same under a scale and a zero: of tables, and without them.
+// Variant with a scale and a zero, by tables or without them.
 template <int kBits, bool kCodes, bool kTabled = is_tabled<kBits, kCodes>(), typename T = LevelTables>
 class ScaledUnits {
  public:

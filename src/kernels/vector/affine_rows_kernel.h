@@ -1,6 +1,6 @@
-// Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference: the product of a level, or of
-// a code that is an f16, and an f16 is exact in f32, so that a fused multiply-add rounds as a product and a sum do.
-// Include after a simd_*.h and affine_levels.h.
+// Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference. The product of a level, or of
+// a code that is an f16, with an f16 is exact in f32. So a fused multiply-add rounds as a product and a sum do. Include
+// after a simd_*.h and affine_levels.h.
 #pragma once
 
 #include <cstring>
@@ -19,7 +19,7 @@ struct AffineUnit {
   const float* codes;
   Simd::F scale[kVectors], zero[kVectors];
 
-  // Of each value: halves of a whole unit.
+  // For scales of each value: loads the halves of a whole unit.
   void load_each(const uint8_t* scales, const uint8_t* zeros) {
     for (int v = 0; v < kVectors; ++v) {
       scale[v] = Simd::load_f16(scales + 2 * v * Simd::kLanes);

@@ -44,11 +44,11 @@ struct AttentionScratch {
   alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
   alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
-  alignas(64) float rest[kMaxHeadDim];                 // of one row
+  alignas(64) float rest[kMaxHeadDim];                 // residual of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
-  alignas(64) float tables[18 * kMaxHeadDim];          // of levels' scales, zeros and what they stand for
-  alignas(64) float turn[kMaxHeadDim];                 // of a tile of keys before RoPE
-  alignas(64) float key_unit[kMaxHeadDim];             // what 1 stands for in kt, where such keys are words
+  alignas(64) float tables[18 * kMaxHeadDim];          // for levels' scales, zeros and values
+  alignas(64) float turn[kMaxHeadDim];                 // rotation of a tile of keys before RoPE
+  alignas(64) float key_unit[kMaxHeadDim];             // value of 1 in kt, where such keys are words
   KeyWordScratch key_words;
   alignas(64) float q[Simd::kRows * kMaxHeadDim];  // queries for such a tile
   float rescale[Simd::kRows];
@@ -78,7 +78,7 @@ inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
 
 inline int64_t value_stride(const AttentionArgs& a) { return a.value_row_bytes > 0 ? a.value_row_bytes : a.row_bytes; }
 
-// Rows are `stride` bytes apart.
+// Sets the addresses of rows, at a distance of `stride` bytes.
 inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, int64_t tile,
                       TileRange keys, const uint8_t** out) {
   int64_t block = (tile + keys.begin) / a.block_tokens;
@@ -267,8 +267,8 @@ inline float soften_row(float* p, TileRange keys, const AttentionArgs& a, float&
   return rescale;
 }
 
-// acc[r][d ...] = acc * rescale + p[r] . v for kRows rows (acc_stride apart) and kCount vectors of dims; the last
-// vector holds `rest` dims when rest > 0.
+// Computes acc[r][d ...] = acc * rescale + p[r] . v for kRows rows at a distance of acc_stride, and kCount vectors of
+// dims; the last vector holds `rest` dims if rest > 0.
 template <typename Values, int kRows, int kCount>
 void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const uint8_t* const* value,
                 int64_t d, int64_t rest, TileRange keys) {
@@ -318,7 +318,7 @@ void add_all_values(float* acc, int64_t dims, const float* p, const float* resca
   if (d < dims) add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, dims - d, keys);
 }
 
-// Whether the keys of a tile were stored before RoPE.
+// Returns true if the keys of a tile were stored before RoPE.
 inline bool is_turned(const AttentionArgs& a, int64_t tile) {
   return a.tiles && a.tiles->turns && tile < a.encoded_end;
 }
@@ -375,7 +375,7 @@ inline const uint8_t* next_levels(const AttentionArgs& a, const uint8_t* const* 
   return blocks[next / a.block_tokens] + next % a.block_tokens * a.tiles->stride;
 }
 
-// Prefetches what the next tile has beside levels, if it is of another block.
+// If the next tile belongs to another block, prefetches the scales and zeros that it has in addition to levels.
 inline void prefetch_scales(const AttentionArgs& a, const uint8_t* next, int64_t tile) {
   if (!next || (tile + kTile) % a.block_tokens != 0) return;
   const int64_t halves = a.tiles->zeros_at - a.tiles->scales_at;  // bytes of scales, and of zeros
@@ -403,7 +403,7 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
 }
 
-// What of a kernel depends on the formats of keys and values.
+// Parts of a kernel that depend on the formats of keys and values.
 struct RowParts {
   void (*load_keys)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
   void (*load_values)(const AttentionArgs& a, TileRange keys, AttentionScratch& s);
@@ -412,7 +412,7 @@ struct RowParts {
   int64_t stored_rows;  // at most, or they would be decoded again for other rows
   // Null: there are no tiles of levels.
   void (*load_levels)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
-  const char* name;  // of the reference
+  const char* name;  // name of the reference
 };
 
 constexpr int64_t kFewRows = 2 * Simd::kRows;  // decode: bound by memory, values used once or twice

@@ -51,8 +51,8 @@ inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
   return total;
 }
 
-// Terms have a relative error of at most 3e-7: the polynomial's roundings, and none of x - shift, whose rounding error
-// is added to the reduced argument. Blocks of 256 terms are added in floats, in two levels of four, and blocks in
+// Terms have a relative error of at most 3e-7, from the polynomial's roundings alone, because the rounding error of x -
+// shift is added to the reduced argument. Blocks of 256 terms are added in floats, in two levels of four, and blocks in
 // doubles, which adds 4e-7.
 inline double exp_sum_coarse(const float* x, float shift, int64_t n) noexcept {
 #if defined(__AVX512F__)

@@ -1,5 +1,5 @@
-// Hadamard transforms of blocks, and blocks mixed by a matrix of +1 and -1; bit-identical to the reference, whose sums
-// these are. Include after a simd_*.h and its part_simd_*.h.
+// Hadamard transforms of blocks, and blocks mixed by a matrix of +1 and -1. Sums have the order of the reference, so
+// results are bit-identical to it. Include after a simd_*.h and its part_simd_*.h.
 //
 // The steps of a transform (sums and differences of values `half` apart, half = 1, 2, 4 ...) run on as many vectors as
 // registers hold, so that a row is read and written once for three or more of them.

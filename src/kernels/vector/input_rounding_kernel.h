@@ -1,8 +1,8 @@
 // Rounds groups of inputs to few numbers, as values and as the int8 of products; bit-identical to the reference.
 // Include after a simd_*.h and its part_simd_*.h.
 //
-// A number of a float with m mantissa bits is a multiple of 2^(e - m), where e is the exponent of the value, or the
-// least one. Adding 1.5 * 2^23 times that and taking it away again rounds to it, ties to even.
+// A number of a float with m mantissa bits is a multiple of 2^(e - m), where e is the larger of the value's exponent
+// and the smallest one. Adding 1.5 * 2^23 times that and subtracting it again rounds to it, ties to even.
 #pragma once
 
 #include "kernels/activation.h"

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kTileTokens = 32;  // of one call
+constexpr int64_t kTileTokens = 32;  // tokens of one call
 
 // Where a block's tile is read: its tokens [first, first + kTileTokens).
 struct TileView {
@@ -24,7 +24,7 @@ struct TileView {
   const uint8_t* levels(int64_t token) const { return tile + (first + token) * tiles.stride; }
   const uint8_t* scales() const { return tile + tiles.scales_at; }
   const uint8_t* zeros() const { return tile + tiles.zeros_at; }
-  int64_t groups() const { return (dims + tiles.group - 1) / tiles.group; }  // of a token
+  int64_t groups() const { return (dims + tiles.group - 1) / tiles.group; }  // groups of a token
 };
 
 inline void widen_halves(const uint8_t* halves, int64_t n, float* out) {
@@ -68,7 +68,7 @@ template <int kBits, typename Value>
   for (int i = 0; i < kValues; ++i) Simd::store(kt + i * kTileTokens, value(i));
 }
 
-// Of columns that share their scales with other tokens. `scratch`: 18 arrays of dims, rounded up to whole units.
+// For columns that share their scales with other tokens. `scratch`: 18 arrays of dims, rounded up to whole units.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void transpose_columns(const TileView& view, float* scratch, float* kt) {
   using Unit = TransposedUnit<kBits, kCodes>;
@@ -103,7 +103,7 @@ void transpose_columns(const TileView& view, float* scratch, float* kt) {
     });
 }
 
-// Of tokens that have scales of their own.
+// For tokens that have their own scales.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void transpose_tokens(const TileView& view, float* kt) {
   using Unit = TransposedUnit<kBits, kCodes>;
@@ -138,15 +138,15 @@ void transpose_tile(const TileView& view, float* scratch, float* kt) {
                             : transpose_tokens<kBits, kCodes>(view, kt);
 }
 
-// Whether values are looked up as bytes, 32 at a time, where an instruction set does so.
+// True if values are looked up as bytes, 32 at a time, because the instruction set has such a look-up.
 template <int kBits, bool kCodes, typename T = LevelTables>
 constexpr bool has_byte_table() {
   if constexpr (requires { typename T::ByteTable; }) return kCodes && kBits == 4;
   return false;
 }
 
-// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows are `stride` floats
-// apart.
+// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows have a distance of
+// `stride` floats.
 template <int kBits, typename Each>
 [[gnu::always_inline]] inline void for_groups(const TileView& view, int64_t begin, int64_t end, float* out,
                                               int64_t stride, const Each& each) {
@@ -180,11 +180,12 @@ template <int kBits, typename Each>
   }
 }
 
-// Rows of tokens [begin, end), `stride` floats apart, a multiple of 32; each up to whole units, or 32 values.
+// Decodes rows of tokens [begin, end), at a distance of `stride` floats, a multiple of 32; each row up to whole units,
+// or 32 values.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
   const float* codes = value_codes_of(view.tiles);
-  if constexpr (has_byte_table<kBits, kCodes, T>()) {  // of an odd unit, what is behind it may be scales of the tile
+  if constexpr (has_byte_table<kBits, kCodes, T>()) {  // behind an odd unit there may be scales of the tile
     using Table = typename T::ByteTable;
     const Table table(codes);
     return for_groups<kBits>(view, begin, end, out, stride,

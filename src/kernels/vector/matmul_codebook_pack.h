@@ -34,7 +34,7 @@ inline constexpr int64_t kTable16CellColumns = 64;
 [[gnu::always_inline]] constexpr int64_t table16_table_bytes(int bits) {
   return table16_levels_bytes(bits) + kTable16Rows * 4;
 }
-// Of a row's levels in a table.
+// Place of a row's levels in a table.
 constexpr int64_t table16_levels_at(int bits, int64_t row) {
   const int64_t part = row / 16, lane = row % 16 / 4, byte = row % 4 << bits;
   return part * (16 << bits) + byte / 16 * 64 + lane * 16 + byte % 16;
@@ -44,7 +44,7 @@ constexpr int64_t table16_levels_at(int bits, int64_t row) {
 struct Table16Panel {
   int bits = 0;
   int64_t cells = 0;
-  int64_t groups = 0;  // of 32 columns, that share a table
+  int64_t groups = 0;  // groups of 32 columns that share a table
 
   // Tables that begin before a group.
   constexpr int64_t tables_before(int64_t group) const { return (group + groups - 1) / groups; }

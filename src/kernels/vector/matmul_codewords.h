@@ -1,5 +1,5 @@
-// Products with words of eight weights (codebook_products.h), as with Q8_0: only how a group's levels come from a panel
-// (matmul_codewords_pack.h) differs.
+// Products with words of eight weights (codebook_products.h), as with Q8_0. Only the way from a panel
+// (matmul_codewords_pack.h) to a group's levels differs.
 //
 //   words of half the rows of a vector, 8 bytes each, added over the books    a: rows 0 1 4 5 ..   b: rows 2 3 6 7 ..
 //   their even and odd 4-byte words                                           W[2i], W[2i + 1], a row in each lane

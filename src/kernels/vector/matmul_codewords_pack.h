@@ -3,9 +3,9 @@
 //
 //   | scales, f32 [32] | cell | cell | ... |     cell: [8 columns][book][32] indices of 1 or 2 bytes
 //
-// The index of row r is at codeword_at(r) of 32: so a byte of each four is that of a row in eight consecutive ones, and
-// sums of bytes that are widened twice have rows in order. Rows beyond the matrix and columns beyond the row have the
-// index 0; inputs there are zero.
+// The index of row r is at codeword_at(r) of 32. A byte of each four then belongs to a row in eight consecutive ones,
+// and sums of bytes that are widened twice have rows in order. Rows beyond the matrix and columns beyond the row have
+// the index 0; inputs there are zero.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace millrace {
 struct Codebook;
 
 inline constexpr int64_t kCodewordRows = 32;
-inline constexpr int64_t kCodewordColumns = 8;       // of a word
+inline constexpr int64_t kCodewordColumns = 8;       // columns of a word
 inline constexpr int64_t kCodewordCellColumns = 64;  // as inputs are padded
 inline constexpr int64_t kCodewordCellsAt = kCodewordRows * 4;
 

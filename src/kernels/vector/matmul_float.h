@@ -43,7 +43,7 @@ inline constexpr int64_t kPrefetchTiles = 4;
 
 // BF16 tokens of a tile are widened to f32 for two panels at once: as operands of the multiply-adds they then cost a
 // load, where widening each broadcast cost a second instruction on the ports of the multiply-adds.
-inline constexpr int64_t kWideColumns = 256;  // of kTile tokens, 12 KB: L1 has room for two panels beside them
+inline constexpr int64_t kWideColumns = 256;  // columns of kTile tokens, 12 KB: L1 has room for two panels in addition
 template <typename W>
 inline constexpr bool kWidens = W::kColumnParts == 2 && requires {
   W::widen_row;

@@ -48,8 +48,8 @@ struct F16Weights : F32Weights<L> {
   }
 };
 
-// Pairs are widened one column at a time: two columns per vector would not fit in registers beside the sums, and each
-// sum gets its columns in ascending order.
+// Pairs are widened one column at a time: two columns per vector would not fit in registers together with the sums, and
+// each sum must add its columns in ascending order.
 template <typename L>
 struct Bf16Weights : L {
   using F = typename L::F;

@@ -57,8 +57,8 @@ inline constexpr int64_t kRaisedCodesAt = 16;  // in a panel's head
 inline constexpr int64_t kFormatUnitAt = 32;
 
 struct QuantCell {
-  int64_t head_bytes = 0;  // of the panel, before its cells
-  int64_t groups = 0;      // of 32 columns
+  int64_t head_bytes = 0;  // bytes of the panel before its cells
+  int64_t groups = 0;      // groups of 32 columns
   int64_t planes = 0;
   int64_t plane_bytes = 0;  // one plane of one group
   int64_t group_bytes = 0;
@@ -105,7 +105,8 @@ struct QuantCell {
   return cell.head_bytes + quant_cells(cell, cols) * cell.bytes;
 }
 
-// The registered format of that name if its activations are of that kind, else null (and its kernel is not registered).
+// Returns the registered format of that name if its activations are of that kind; otherwise null, and its kernel is not
+// registered.
 const Format* float_format(const char* name, Activation activation);
 
 // Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
@@ -113,7 +114,7 @@ const Format* float_format(const char* name, Activation activation);
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                        int64_t row_end, uint8_t* packed, const BlockScales* scales = nullptr);
 
-// The same for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
+// Variant for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
 void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
                        int64_t row_begin, int64_t row_end, uint8_t* packed);
 
@@ -122,7 +123,7 @@ void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* st
 void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
                     int64_t row_begin, int64_t row_end, uint8_t* packed);
 
-// Adds the kernels of the formats that others carry: those of their carriers, with other packing.
+// Adds the kernels of the formats that other formats carry: the kernels of the carriers, with different packing.
 void add_carried_kernels(KernelTable& table);
 
 }  // namespace millrace

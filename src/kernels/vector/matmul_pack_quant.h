@@ -28,13 +28,13 @@ namespace {
 
 constexpr int kRows = static_cast<int>(kPanelRows);
 
-// Of kQuantShapes.
+// Names of the formats of kQuantShapes.
 constexpr std::string_view kQuantFormatNames[] = {
     "q8_0",  "q4_0",  "q4_1",  "q5_0", "q5_1", "q2_k", "q3_k",   "q4_k",    "q5_k",   "q6_k",    "iq4_nl",  "iq4_xs",
     "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0", "e8p",  "q2_g64", "q2_g128", "q3_g64", "q3_g128", "q8_4of8", "q4_4of8"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
-// Whether formats of this shape are split first; see quant_shape.cc.
+// True if blocks of this shape are split first; see quant_shape.cc.
 template <int N>
 constexpr bool kCarries =
     kQuantShapes[N].table == LevelTable::codes ||
@@ -79,7 +79,7 @@ inline void place_split_scales(const QuantBlock& raw, int64_t group, int row, ui
   }
 }
 
-// The same of a stored block.
+// Levels of a stored block.
 template <int N>
 inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
@@ -112,11 +112,11 @@ inline void place_shared_bits(const QuantBlock& raw, int row, uint8_t* out) {
   }
 }
 
-// What is prefetched while a cell is packed, a share after every few rows: all at once would wait for memory before
-// anything is packed.
+// Lines that are prefetched while a cell is packed, a share after every few rows. Prefetching all at once would wait
+// for memory before anything is packed.
 struct CellAhead {
   const uint8_t* at = nullptr;
-  const uint8_t* end = nullptr;  // of the shares so far
+  const uint8_t* end = nullptr;  // end of the shares so far
   int64_t share = 0;             // bytes
 
   void next() {
@@ -226,7 +226,7 @@ struct QuantPacker {
     } else if constexpr (kFormat == "q5_k") {
       return join(fields(b + 48 + g / 2 * 32, g % 2 * 4, 15), fields(b + 16, g, 1), 4);
     } else if constexpr (kFormat == "nvfp4") {
-      const GroupLevels both = nibbles(b + 4 + g * 16);  // of two runs of 16 values in 8 bytes
+      const GroupLevels both = nibbles(b + 4 + g * 16);  // two runs of 16 values in 8 bytes
       return {V::low64(both.low, both.high), V::high64(both.low, both.high)};
     } else if constexpr (kFormat == "q1_0") {
       return bits_of<0>(b + 2 + g * 4);
@@ -359,7 +359,7 @@ struct QuantPacker {
     }
   }
 
-  // Of a format of shape N: `index` in quant_source_at().
+  // Packs a format of shape N; `index`: in quant_source_at().
   template <int N>
   static void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                           int64_t row_end, uint8_t* packed, const BlockScales* scales) {
@@ -400,7 +400,8 @@ constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>)
   return kPack[index];
 }
 
-// Of a format's index in quant_source_at(); null: blocks have more groups than the carrier's.
+// Returns the function for a format's index in quant_source_at(); null if its blocks have more groups than the
+// carrier's.
 template <typename V>
 PackPanels panels_packer(int source) {
   const QuantSource& from = *quant_source_at(source);

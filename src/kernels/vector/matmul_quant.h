@@ -11,8 +11,7 @@
 //     ...                           ...                ...
 //   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) are kept in L1
 //
-// A row's sum processes groups in ascending order whatever R, T, the tile or the number of tokens: always the same
-// bits.
+// A row's sum processes groups in ascending order for any R, T, tile and number of tokens: always the same bits.
 // The arithmetic is defined in kernels/quant_shape.h. Included only by files compiled for one instruction set;
 // everything is in an unnamed namespace so that nothing is shared between them.
 #pragma once
@@ -25,10 +24,10 @@ namespace millrace {
 namespace {
 
 inline constexpr int64_t kTokenTile = 32;
-inline constexpr int64_t kFewTiles = 2;  // of tokens: Meets::few
-// From this many tokens on, y is larger than the caches near a core, and its rows are often a multiple of 4096 bytes
-// apart: the stores of a tile would all miss in a few sets and delay the next panel's sums. Streaming stores bypass the
-// caches.
+inline constexpr int64_t kFewTiles = 2;  // number of tiles of tokens: Meets::few
+// With this many tokens or more, y is larger than the caches near a core, and the distance of its rows is often a
+// multiple of 4096 bytes: the stores of a tile would all miss in a few sets and delay the next panel's sums. Streaming
+// stores bypass the caches.
 inline constexpr int64_t kManyTokens = 128;
 inline constexpr int64_t kTileBytes = 640 << 10;  // a token tile's activations: well within an L2 of 1 MB
 
@@ -102,7 +101,7 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
 // Splits a number of tokens into tiles of at most `most`, as evenly as possible, so that no tile has only one or two
 // chains.
 struct TileCut {
-  int64_t tiles = 0;   // of all sizes
+  int64_t tiles = 0;   // tiles of all sizes
   int64_t longer = 0;  // the first so many have one token more than `size`
   int64_t size = 0;
 };
@@ -118,7 +117,7 @@ constexpr int tile_tokens(Meets meets) {
   return wide ? V::kFewTokens : V::template kTileTokens<Levels<V, N>>;
 }
 
-// The same for two or more tokens.
+// Variant for two or more tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
                                                    int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
@@ -146,7 +145,7 @@ struct Tokens {
   const uint8_t* x = nullptr;
   int64_t stride = 0;   // bytes
   int64_t count = 0;    // <= kTokenTile
-  int64_t unit_at = 0;  // of a row's unit
+  int64_t unit_at = 0;  // place of a row's unit
 
   template <typename V>
   typename V::F unit(int64_t t) const {
@@ -184,7 +183,7 @@ void multiply_panel(const uint8_t* panel, int64_t cells, int most_turns, const T
   }
 }
 
-// The same for one token: the sums stay in registers.
+// Variant for one token: the sums stay in registers.
 template <typename V, int N, int R>
 void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
@@ -280,7 +279,7 @@ struct QuantKernel {
     if (past_caches) V::fence();
   }
 
-  // Of token t, times that of the format.
+  // Unit of token t, times the unit of the format.
   [[gnu::always_inline]] static typename V::F unit_of(const uint8_t* panel, const Tokens& tokens, int64_t t) {
     const typename V::F unit = tokens.template unit<V>(t);
     if constexpr (kCell.head_bytes > 0) return V::mul(unit, V::broadcast_f32(panel + kFormatUnitAt));

@@ -144,7 +144,7 @@ struct Group {
     }
   }
 
-  // The same without lines to prefetch. kDirect: its levels are still in memory.
+  // The group without lines to prefetch. kDirect: its levels are still in memory.
   [[gnu::always_inline]] Group<V, N, R, kMeets, 0> prefetched() const {
     Group<V, N, R, kMeets, 0> same;
     repeat<R>([&](int r) __attribute__((always_inline)) {
@@ -209,7 +209,7 @@ template <typename V, int N>
     } else {
       values = V::bit_and(V::template shift_right<i / 2 * 4>(V::load(planes + (1 + i % 2) * kPlane)), V::set1_8(15));
     }
-    if constexpr (kOffset != 0) values = V::bit_xor(values, zero);  // of two's complement: adds it
+    if constexpr (kOffset != 0) values = V::bit_xor(values, zero);  // for two's complement: adds it
     const I both = V::look_up(kept, table(kMaskByte<i>));
     unroll<2>([&](auto half) __attribute__((always_inline)) {
       const I bits = V::template shift_right<half * 4>(both);
@@ -260,7 +260,7 @@ template <typename V, int N, typename Next>
   }
 }
 
-// The same with it; `head` is the panel's.
+// Unpacks codes and looks their levels up, if the format has a table; `head` is the panel's.
 template <typename V, int N, typename Next>
 [[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const uint8_t* head, typename V::I shared,
                                                  const Next& next, typename V::I (&w)[8]) {
@@ -342,7 +342,7 @@ template <typename V, int N, typename Part>
   }
 }
 
-// What products need beside the levels.
+// Numbers that products need in addition to the levels.
 template <typename V, typename G>
 [[gnu::always_inline]] inline void finish_levels(typename G::Part& part) {
   if constexpr (G::kMagnitudes)

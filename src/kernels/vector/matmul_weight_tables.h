@@ -1,6 +1,6 @@
-// Products with tables of at most 16 weights (codebook_products.h), as with Q8_0: only how a group's levels come out of
-// a panel (matmul_codebook_pack.h) differs. A permutation of bytes looks levels up in the tables of four rows in each
-// 16 bytes:
+// Products with tables of at most 16 weights (codebook_products.h), as with Q8_0. Only the way from a panel
+// (matmul_codebook_pack.h) to a group's levels differs. A permutation of bytes looks levels up in the tables of four
+// rows in each 16 bytes:
 //
 //   2 bits      indices of one word of each row -> one of W[0..7], a row in each lane
 //   3, 4 bits   indices of 4 rows (AVX2: 2) by 16 columns; four of these, words transposed -> W[0..3] or W[4..7]
@@ -24,7 +24,7 @@ static_assert(kQuantShapes[kQ8_0].exact_scales());
 template <typename V, int kBits>
 struct Table16Rows {
   static constexpr int kParts = kPanelRows / V::kLanes;
-  static constexpr int kVectors = 1 << (kBits - 2);  // of a part's levels
+  static constexpr int kVectors = 1 << (kBits - 2);  // vectors of a part's levels
   typename V::I levels[kParts][kVectors];
   typename V::F scales[kParts];
 
@@ -63,7 +63,7 @@ template <typename V, int kBits, int g, int part>
     const uint8_t* low = cell + (kBits == 4 ? g * 2 + kPart : kPart) * kPartBytes + kAt;
     const uint8_t* high = cell + 2 * kPartBytes + kAt;
     unroll<2>([&](auto half) __attribute__((always_inline)) {
-      constexpr int kRun = 2 * g + half;  // of 16 columns
+      constexpr int kRun = 2 * g + half;  // run of 16 columns
       I v[4];
       unroll<4>([&](auto q) __attribute__((always_inline)) {
         I index = V::load(low + q * 64);
@@ -97,7 +97,7 @@ class Table16Cells {
   [[gnu::always_inline]] Table16Cells(const Table16Panel& shape, const uint8_t* panel, int64_t first)
       : next_(panel), groups_(shape.groups) {
     if (first == 0) return;
-    const int64_t table = (2 * first - 1) / groups_;  // of the group before
+    const int64_t table = (2 * first - 1) / groups_;  // table of the group before
     rows.read(panel + shape.table_at(table));
     left_ = (table + 1) * groups_ - 2 * first;
     next_ = panel + shape.cell_at(first - 1) + kCellBytes;

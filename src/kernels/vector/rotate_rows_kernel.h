@@ -1,5 +1,5 @@
-// Rotary position embedding of the rows of a block (RotatedRows) in vectors. The angle of the block and that within it
-// are added as their sines and cosines are, so that the tables of both are small and stay in the first-level cache.
+// Rotary position embedding of the rows of a block (RotatedRows) in vectors. The angles of the block and of the place
+// in the block are added by their sines and cosines, so the tables of both are small and stay in the first-level cache.
 // Include after rope_kernel.h.
 #pragma once
 

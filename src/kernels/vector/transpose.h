@@ -19,7 +19,7 @@ inline void transpose_words(const Bytes (&rows)[4], Bytes (&out)[4]) {
 // Eight rows of eight 2-byte values -> eight columns.
 template <typename V, typename Bytes = typename V::Bytes>
 inline void transpose_halves(const Bytes (&rows)[8], Bytes (&out)[8]) {
-  Bytes low[4], high[4];                            // of rows 0..3 and 4..7
+  Bytes low[4], high[4];                            // bytes of rows 0..3 and 4..7
   auto four = [](const Bytes* r, Bytes* columns) {  // columns 2i and 2i + 1 of four rows in vector i
     const Bytes a = V::low16(r[0], r[1]), b = V::low16(r[2], r[3]);
     const Bytes c = V::high16(r[0], r[1]), d = V::high16(r[2], r[3]);

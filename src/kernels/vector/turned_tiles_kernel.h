@@ -1,6 +1,6 @@
-// Tiles of keys before RoPE (LevelTiles::turns) as the attention kernel works on them: outliers and the first tokens of
-// a stream are put where levels were decoded, keys are rotated by their places in the tile, and queries back by the
-// tile's position. Include after level_tiles_kernel.h and rope_kernel.h.
+// Tiles of keys before RoPE (LevelTiles::turns) for the attention kernel. Outliers and the first tokens of a stream
+// replace decoded levels. Keys are rotated by their places in the tile, and queries are rotated back by the tile's
+// position. Include after level_tiles_kernel.h and rope_kernel.h.
 #pragma once
 
 #include <cstring>
@@ -28,7 +28,7 @@ struct KeyWordScratchOf<W> {
 };
 using KeyWordScratch = KeyWordScratchOf<>::Type;
 
-// Whether encoded keys of the call are.
+// Returns true if the encoded keys of the call are rotated as words.
 template <typename W = TurnedKeyWords>
 inline bool rotates_words(const AttentionArgs& a) {
   if constexpr (kHasKeyWords<W>) return a.tiles->turns && W::fits(a);
@@ -63,7 +63,7 @@ inline void place_key_outliers(const TileView& view, float* kt) {
   }
 }
 
-// Into rows of tokens [begin, end), `stride` floats apart.
+// Places outliers into rows of tokens [begin, end), at a distance of `stride` floats.
 inline void place_value_outliers(const TileView& view, int64_t begin, int64_t end, float* rows, int64_t stride) {
   const LevelTiles& t = view.tiles;
   const int64_t groups = view.groups();
@@ -91,7 +91,7 @@ inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   }
 }
 
-// The same where keys are words: times what 1 stands for, which is the same for both dims of a pair.
+// Variant for keys that are words: multiplied by the value of 1, which is the same for both dims of a pair.
 inline void scale_turn(const KeyTurns& turns, const float* __restrict unit, float* __restrict turn) {
   const int64_t pairs = turns.pairs;
   if (turns.half)
@@ -100,8 +100,8 @@ inline void scale_turn(const KeyTurns& turns, const float* __restrict unit, floa
     for (int64_t p = 0; p < pairs; ++p) turn[p] *= unit[2 * p], turn[pairs + p] *= unit[2 * p];
 }
 
-// A query as it meets the keys of a tile, which are rotated by their places in it alone. `unit`: what 1 stands for in
-// each dim of keys, where they are words.
+// Rotates a query to meet the keys of a tile, which are rotated only by their places in the tile. `unit`: the value of
+// 1 in each dim of keys, where they are words.
 inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* unit, const float* q,
                                float* out) {
   const KeyTurns& turns = *a.tiles->turns;
@@ -125,7 +125,7 @@ inline void turn_tile(const KeyTurns& turns, float* kt) {
   }
 }
 
-// How many tokens of tile `tile` are among the first of a stream, whose rows are apart.
+// Number of tokens of tile `tile` that are among a stream's first tokens, whose rows are stored separately.
 inline int64_t sinks_of_tile(const AttentionArgs& a, int64_t tile) {
   const int64_t sinks = a.tiles->sink_tokens - tile;
   return sinks < kTileTokens ? sinks : kTileTokens;
@@ -157,7 +157,7 @@ void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, Key
   }
 }
 
-// The same of values, rows of tokens [begin, end), or of all.
+// Decodes values: rows of tokens [begin, end), or of all.
 template <typename W = TurnedKeyWords>
 void finish_values(const AttentionArgs& a, int64_t tile, const TileView& view, int64_t begin, int64_t end, float* rows,
                    int64_t stride) {

@@ -17,7 +17,7 @@ template <int n, typename F>
   (std::make_integer_sequence<int, n>{});
 }
 
-// The same where f needs no constant: its code is compiled once and then repeated, so that a kernel with many such
+// Variant for an f that needs no constant: its code is compiled once and then repeated, so a kernel with many such
 // loops compiles in half of the time. GCC for x86 only: for Arm GCC 12 then keeps a part of the sums in memory.
 template <int n, typename F>
 [[gnu::always_inline]] inline void repeat(F&& f) {

@@ -1,7 +1,7 @@
 // Levels under scales and zeros (AffineRows) by table look-up, 32 columns at a time, for AVX-512. Include after
-// affine_rows_kernel.h. A group has as few different values as a level has, so that they are computed once, by the same
-// arithmetic, and a permutation of words looks them up. Columns that each have a scale of their own have a table in
-// each lane: for 2 and 3 bits, masks choose among four or eight registers.
+// affine_rows_kernel.h. A group has no more different values than a level has. They are computed once, by the same
+// arithmetic, and a permutation of words looks them up. Columns with their own scales have a table in each lane; for 2
+// and 3 bits, masks choose among four or eight registers.
 #pragma once
 
 namespace millrace {
@@ -24,7 +24,7 @@ inline __m512i level_words(const uint8_t* levels) {
   return _mm512_srlv_epi16(_mm512_cvtepu8_epi16(units), shifts);
 }
 
-// Of 3 bits: the lower two of a unit, then one of each.
+// For 3 bits: the lower two bits of a unit, then the third ones.
 template <>
 inline __m512i level_words<3>(const uint8_t* levels) {
   uint32_t high;
@@ -39,7 +39,7 @@ inline __m256i halves_of(__m512 values) {
   return _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// What the levels stand for, in order and repeated: their codes, or 0, 1 ...
+// Values of the levels, in order and repeated: their codes, or 0, 1 ...
 template <int kBits>
 inline __m512 all_levels(const float* codes = nullptr) {
   const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -72,7 +72,8 @@ void look_up_groups(const AffineRows& a) {
   }
 }
 
-// Groups of 32 columns with 2 bits: the tables of four groups at a time. All are adjacent, whatever the rows.
+// Groups of 32 columns with 2 bits: the tables of four groups at a time. All are adjacent, even those of different
+// rows.
 inline void look_up_fours(const AffineRows& a) {
   const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   const int64_t groups = a.rows * (a.cols / kWide);

@@ -2,8 +2,8 @@
 //
 // A partition is read in this order: keys, values, then the next partition's first keys. A core can have some two dozen
 // lines in flight, and a longer burst stalls it, so lines are prefetched one by one between the arithmetic, a fixed
-// number of bytes before they are read. Adjacent blocks form one piece. Where many rows use a partition, memory would
-// be idle meanwhile: the next partition then comes into L2.
+// number of bytes before they are read. Adjacent blocks form one piece. While many rows use a partition, memory would
+// be idle, so the next partition is then prefetched into L2.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Ahead {
     skip_ahead(a.cold);
   }
 
-  // The same for slots that are encoded (LevelTiles), whole times 32; token_bytes: of a tile, per token.
+  // Variant for encoded slots (LevelTiles), a multiple of 32; token_bytes: bytes of a tile per token.
   void start_levels(const AttentionArgs& a, int64_t begin, int64_t end, int64_t token_bytes) {
     pieces_ = 0;
     add_levels(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
@@ -37,7 +37,7 @@ class Ahead {
     skip_ahead(a.cold);
   }
 
-  // Of levels, scales, zeros and outliers.
+  // Bytes of levels, scales, zeros and outliers of a tile.
   static int64_t bytes_of_tile(const LevelTiles& t) {
     const int64_t scales = t.zeros_at - t.scales_at;
     return t.zeros_at + scales + 2 * t.outliers * scales;
@@ -56,8 +56,8 @@ class Ahead {
     next_piece();
   }
 
-  // kLines approximates the number of lines read by the code that follows; too many is better than too few. kFar: into
-  // L2 alone.
+  // kLines: about the number of lines read by the code that follows; too many is better than too few. kFar: into L2
+  // alone.
   template <int kLines, bool kFar = false>
   void ask() {
     if (at_ < end_) {

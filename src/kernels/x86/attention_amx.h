@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kTileRows = 16;
-constexpr int64_t kAmxRows = 2 * kTileRows;  // of a block
+constexpr int64_t kAmxRows = 2 * kTileRows;  // rows of a block
 constexpr int64_t kStepBytes = 16 * kPairBytes;
 constexpr int kNextLines = 4;  // 256 rows then prefetch 64 KB, a partition of f16 heads of 64
 
@@ -90,7 +90,7 @@ void attend_amx_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t
 
 // ---- up to 16 rows that see the same keys: keys are multiplied in their order, 16 by 16 rows --------------------
 
-// Four sums are on their way at once, because one product waits for the one before it in its sum.
+// Four sums are computed at once, because each product waits for the one before it in its sum.
 //
 //   tiles 0 to 3   scores: of 16 keys each, by rows     values: rows by 16 dims each
 //   tile 4         queries                               weights
@@ -149,8 +149,8 @@ inline void turn_sixteen(const float* turned, int64_t rows, float* score) {
     if (r < rows) _mm512_store_si512(score + r * kScoreStride, row[r]);
 }
 
-// kGroups times 16 keys, [padded] bf16 each -> out [keys][rows], keys `stride` bytes apart. Memory must not be idle
-// during products, so these prefetch more than they read.
+// Multiplies kGroups times 16 keys, [padded] bf16 each, at a distance of `stride` bytes -> out [keys][rows]. Memory
+// must not be idle during products, so these prefetch more than they read.
 template <int kGroups>
 void score_keys(const uint8_t* keys, int64_t padded, const uint8_t* queries, float* out, int64_t stride, Ahead& ahead) {
   const int64_t row = padded * 2, group = kTileRows * row;
@@ -235,7 +235,7 @@ void attend_amx_few(const AttentionArgs& a, KeyRange keys, int64_t padded, AmxSc
   configure_tiles(score_tiles_for(rows));
   auto* queries = reinterpret_cast<uint8_t*>(s.sum);  // which is free until the sums
   turn_queries(a, rows, padded, s, queries);
-  const int64_t columns = rows == 1 ? 1 : rows <= 4 ? 4 : 16;                // of the scores, a key after the other
+  const int64_t columns = rows == 1 ? 1 : rows <= 4 ? 4 : 16;  // columns of the scores, one key after the other
   float* turned = rows == 1 ? s.score : reinterpret_cast<float*>(s.values);  // which are free until the weights
   find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {

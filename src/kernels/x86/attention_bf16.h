@@ -39,16 +39,16 @@ constexpr int64_t kWideStride = kBf16MaxHeadDim + 16;  // floats
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;   // floats
 constexpr int64_t kStrip = 64;                         // keys that few rows process at a time
 
-// Of blocks of up to kRows rows.
+// Scratch for blocks of up to kRows rows.
 template <int64_t kRows>
 struct BlockScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t query[kRows * kQueryStride];
-  alignas(64) float wide_query[kRows * kWideStride];  // the same in f32, for FMAs
+  alignas(64) float wide_query[kRows * kWideStride];  // the query in f32, for FMAs
   alignas(64) float score[kRows * kScoreStride];
   alignas(64) uint8_t weight[kRows * kWeightStride];
-  alignas(64) float sum[kRows * kSumStride];    // of values, dims in the order of the tiles
+  alignas(64) float sum[kRows * kSumStride];    // sums of values, dims in the order of the tiles
   const uint8_t* row[kAttentionPartition + 8];  // stored keys, then values; written 8 at a time
   Ahead ahead;
   const bool by_fma = bf16_by_fma();
@@ -213,7 +213,7 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
   }
 }
 
-// What FMAs multiply: the rows' queries, and their weights of the chunks in place of the scores.
+// Factors of FMAs: the rows' queries, and their weights of the chunks in place of the scores.
 template <int64_t kRows>
 void widen_queries(int64_t rows, int64_t padded, BlockScratch<kRows>& s) {
   if (s.by_fma) widen_rows(s.query, kQueryStride, rows, 0, padded, s.wide_query, kWideStride);
@@ -476,8 +476,8 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   }
 }
 
-// `Wide` reads the same format for heads that are too large for the tiles, and for rows with something added; these use
-// f32 arithmetic.
+// `Wide` reads the same format in f32 arithmetic, for heads that are too large for the tiles, and for rows with
+// residuals.
 template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_bf16(const AttentionArgs& a) noexcept {
   if (a.head_dim > kBf16MaxHeadDim || a.rest != 0) return attend<WideKeys, WideValues>(a);

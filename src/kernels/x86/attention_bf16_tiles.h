@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kKeyChunk = 32;
 constexpr int64_t kDimGroup = 32;
 constexpr int64_t kBf16MaxHeadDim = 576;
-constexpr int64_t kPairs = kAttentionPartition / 2;   // of keys in a partition
-constexpr int64_t kPairBytes = 128;                   // of a pair of dims of a chunk, of a pair of keys of a group
+constexpr int64_t kPairs = kAttentionPartition / 2;  // pairs of keys in a partition
+constexpr int64_t kPairBytes = 128;  // bytes of a pair of dims in a chunk, or of a pair of keys in a group
 constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a partition's values
 
 // 32 stored values, or the last n of a row padded with zeros, as bf16 rounded to nearest even.
@@ -59,7 +59,7 @@ struct ReadF16 {
 
 struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static constexpr const char* kName = "q8_0";
-  static constexpr int kLines = 1;  // and a sixteenth
+  static constexpr int kLines = 1;  // lines read, plus a sixteenth
   static __m512i load(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
     int16_t half;
@@ -126,8 +126,8 @@ struct ReadF8 {
   }
 };
 
-// Swaps lane c of row[r] with lane r of row[c]: words between adjacent rows, pairs of words between rows two apart,
-// then whole quarters.
+// Swaps lane c of row[r] with lane r of row[c]: words between adjacent rows, then pairs of words between every second
+// row, then whole quarters.
 inline void transpose_16(__m512i* row) {
   __m512i t[16];
 #pragma GCC unroll 16

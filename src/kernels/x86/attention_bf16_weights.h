@@ -13,7 +13,8 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
-constexpr float kMostPower = 100;  // of a weight under a unified maximum: far beyond kUnifiedRange, but finite
+// maximum power of a weight under a unified maximum: far beyond kUnifiedRange, but finite
+constexpr float kMostPower = 100;
 constexpr float kUnseen = -1e30f;
 
 // Slots of the partition, from key_begin.
@@ -31,7 +32,7 @@ inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
 }
 
 // 2^x for weights, zero below 2^-125, with a relative error of 4e-6, some 2^-10 of the bf16 rounding error. x is split
-// into an integer, which adding 1.5 2^23 leaves in the low bits of `shifted`, and a rest for a polynomial.
+// into an integer, which adding 1.5 2^23 leaves in the low bits of `shifted`, and a remainder for a polynomial.
 inline __m512 power_of_two(__m512 x) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
   const __m512 shifted = _mm512_add_ps(x, magic);

@@ -37,7 +37,8 @@ void decode_key_bytes(const Codes& codes, const uint8_t* levels, int64_t stride,
       });
 }
 
-// A query's planes, and what they stand for, for up to four places of keys, each with scales by columns in the scratch.
+// A query's planes and the values of their units, for up to four places of keys; the scales by columns of each place
+// are in the scratch.
 inline void scale_query_columns(const AttentionArgs& a, int64_t row, int64_t r, int64_t places, ByteScratch& b) {
   const float* q = query_of(a, row + r);
   __m512 most[kStripPlaces], rest[kStripPlaces], scaled[kStripPlaces][kMaxTilesHeadDim / 16];
@@ -67,7 +68,7 @@ inline void scale_query_columns(const AttentionArgs& a, int64_t row, int64_t r, 
   }
 }
 
-// The same by groups of dims of keys whose scales are by tokens.
+// Variant for keys with scales by tokens: by groups of dims.
 inline void scale_query_groups(const AttentionArgs& a, int64_t row, int64_t r, ByteScratch& b) {
   const float* q = query_of(a, row + r);
   uint8_t* out = b.query + r * kStripPlaces * kPlaneStride;
@@ -90,11 +91,11 @@ inline void scale_query_groups(const AttentionArgs& a, int64_t row, int64_t r, B
   }
 }
 
-// What turns a row's whole sums of one place or group, of keys from `key` on, into scores.
+// Converts a row's whole sums of one place or group, of keys from `key` on, into scores.
 struct ByteScores {
   bool columns;
   const ByteScratch& b;
-  int64_t key, place;  // of the partition, of the strip
+  int64_t key, place;  // key: of the partition; place: of the strip
 
   void put(int64_t r, int64_t group, __m512i sum, float* out) const {
     const int64_t at = columns ? place : group;
@@ -147,7 +148,7 @@ void score_vector(const Codes& codes, const uint8_t* levels, int64_t stride, int
       });
 }
 
-// 32 decoded keys, vector_bytes apart by 16, against kRows rows, units [begin, end).
+// Multiplies 32 decoded keys, in groups of 16 at a distance of vector_bytes, by kRows rows, units [begin, end).
 template <int kBits, int kRows>
 void score_bytes(const uint8_t* keys, int64_t vector_bytes, int64_t begin, int64_t end, const uint8_t* query,
                  int64_t row, int64_t group, const ByteScores& scores, float* out) {

@@ -9,8 +9,9 @@ namespace millrace {
 namespace {
 
 constexpr float kPlaneRange = 127 * 256;  // the largest number of two planes
-constexpr float kLeastRange = 0x1p-100f;  // numbers that are all smaller count as zero: they vanish beside a weight
-constexpr int64_t kByteStep = 4;          // tokens whose values are multiplied at a time
+// if all numbers are smaller, they count as zero: they vanish compared with a weight
+constexpr float kLeastRange = 0x1p-100f;
+constexpr int64_t kByteStep = 4;  // tokens whose values are multiplied at a time
 constexpr int64_t kStripPlaces = kLevelStrip / kSharedTokens;
 constexpr int64_t kPlaneStride = kMaxTilesHeadDim * 2 + 64;  // a query's planes
 constexpr int64_t kWeightSteps = kAttentionPartition / kByteStep;
@@ -19,8 +20,8 @@ struct ByteScratch : TileScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t query[kBlockRows * kStripPlaces * kPlaneStride];
-  // Of a query, by place where keys have scales by columns, else by group of dims: what a whole number stands for, and
-  // what is added to scores.
+  // Of a query, by place where keys have scales by columns, otherwise by group of dims: query_scale: the value of a
+  // whole number of 1. query_rest: a term that is added to scores.
   alignas(64) float query_scale[kBlockRows][kMaxLevelGroups], query_rest[kBlockRows][kMaxLevelGroups];
   alignas(64) float column_scale[kStripPlaces][kMaxTilesHeadDim], column_zero[kStripPlaces][kMaxTilesHeadDim];
   alignas(64) float key_scale[kMaxLevelGroups][kAttentionPartition], key_zero[kMaxLevelGroups][kAttentionPartition];
@@ -35,7 +36,7 @@ inline __m512i add_products(__m512i sum, __m512i levels, __m512i plane) {
   return _mm512_dpbusd_epi32(sum, levels, plane);
 }
 
-// What one of the whole numbers stands for, if `most` is the largest that they stand for; and its inverse.
+// Value of a whole number of 1, if `most` is the largest magnitude to represent; and its inverse.
 inline float plane_scale(float most) { return most >= kLeastRange ? most * (1 / kPlaneRange) : 0; }
 inline float plane_inverse(float most) { return most >= kLeastRange ? kPlaneRange / most : 0; }
 
@@ -44,7 +45,7 @@ inline __m512i to_planes(__m512 x, __m512 inverse) {
   return _mm512_cvtps_epi32(_mm512_fmadd_ps(x, inverse, _mm512_set1_ps(128)));
 }
 
-// Of each four lanes: the low planes of a, of b, and the high planes of a, of b.
+// From each four lanes: the low planes of a, of b, and the high planes of a, of b.
 inline __m512i pair_planes(__m512i a, __m512i b) {
   const __m512i both = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xffff), a, _mm512_slli_epi32(b, 16), 0xca);
   const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));

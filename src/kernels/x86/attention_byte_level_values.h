@@ -66,8 +66,8 @@ inline ColumnGroups groups_of_column(const LevelTiles& tiles, int64_t column, in
   return {d / tiles.group, second < groups ? second : groups - 1};
 }
 
-// A row's weights times scales as planes, what they stand for, and the sums of weights times zeros, by group. Planes
-// are by the first group of a column: 16 bytes for each four tokens, low ones of both groups, then high ones.
+// A row's weights times scales as planes, the values of their units, and the sums of weights times zeros, by group.
+// Planes are by the first group of a column: 16 bytes for each four tokens, low planes of both groups, then high ones.
 template <int kBits>
 void scale_weight_planes(const AttentionArgs& a, const uint8_t* weight, int64_t begin, int64_t end, int64_t row,
                          ByteScratch& b) {

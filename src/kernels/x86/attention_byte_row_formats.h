@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kRowBlock = 32;                                      // values
-constexpr int64_t kMaxRowBlocks = (kBf16MaxHeadDim / 32 + 3) / 4 * 4;  // of a row, and room for four at a time
+constexpr int64_t kMaxRowBlocks = (kBf16MaxHeadDim / 32 + 3) / 4 * 4;  // blocks of a row, with room for four at a time
 
 struct LevelHalvesOfFour {
   __m512i first, last;  // values 0 to 15, and 16 to 31
@@ -89,7 +89,7 @@ struct NibbleRows {
   }
 };
 
-struct ByteRows {  // of KvQ8
+struct ByteRows {  // rows of KvQ8
   static constexpr int64_t kBytes = 34;
   static constexpr bool kMinimum = false;
   static constexpr int kCentre = 128;
@@ -110,7 +110,7 @@ template <typename Row>
 void load_row_scales(const uint8_t* const* rows, int64_t first_token, int64_t blocks, int64_t at,
                      float (*scale)[kAttentionPartition]) {
   constexpr int64_t kPerLoad = 3 * Row::kBytes + 4 <= 64 ? 4 : 2, kWords = Row::kBytes / 2;
-  constexpr int kTokens = 32 / kPerLoad;  // of a vector of halves
+  constexpr int kTokens = 32 / kPerLoad;  // tokens of a vector of halves
   static_assert(Row::kBytes % 2 == 0);
   alignas(64) uint16_t order[32];
   for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / kTokens * kWords);

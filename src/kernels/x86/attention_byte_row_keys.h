@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kRowStrip = 64;  // tokens whose values are multiplied under one unit
 constexpr int64_t kRowKeys = 16;   // tokens of a vector of scores
 constexpr int64_t kHalvesBytes = 128;
-constexpr int64_t kPlanesOfBlock = 4 * 64;  // of a query: low and high plane of the first half, and of the last
+constexpr int64_t kPlanesOfBlock = 4 * 64;  // planes of a query: low and high plane of the first half, then of the last
 
 struct ByteRowScratch {
   alignas(64) uint8_t query[kBlockRows * kMaxRowBlocks * kPlanesOfBlock];
@@ -91,7 +91,7 @@ inline __m512 add_four_sums(const __m512* v) {
 }
 
 template <int i>
-inline __m512 scale_of_vector(__m512 scales) {  // of the keys i, i + 4, i + 8 and i + 12, four times each
+inline __m512 scale_of_vector(__m512 scales) {  // scales of the keys i, i + 4, i + 8 and i + 12, four times each
   return _mm512_permute_ps(scales, i * 0x55);
 }
 

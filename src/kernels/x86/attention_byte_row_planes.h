@@ -10,8 +10,8 @@ namespace {
 constexpr float kMostWhole = 127 * 256;
 constexpr float kLeastUnit = 0x1p-100f;  // numbers that are all smaller count as zero
 
-// What 1 stands for, if `most` is the largest that the whole numbers stand for. NaN and infinity stay, so that a sum
-// with one of them is not finite either.
+// Value of 1, if `most` is the largest magnitude that the whole numbers represent. NaN and infinity stay, so a sum with
+// one of them is not finite either.
 inline float unit_of(float most) { return most < kLeastUnit ? 0 : most * (1 / kMostWhole); }
 inline float inverse_of(float most) { return most < kLeastUnit ? 0 : kMostWhole / most; }
 

@@ -29,11 +29,11 @@ void load_value_scales(const uint8_t* const* rows, int64_t blocks, int64_t begin
 }
 
 // The planes of a row's weights times scales, for each block: dword 4 i + j has the tokens 16 j + 4 i and the next
-// three of the strip. weight_rest: what is added to the block's sums.
+// three of the strip. weight_rest: a term that is added to the block's sums.
 template <typename Row>
 void round_weights_to_bytes(const uint8_t* weight, StripKeys of, int64_t blocks, int64_t r, ByteRowScratch& b) {
   __m512 p[kPartsOfStrip];
-  __mmask16 counts[kPartsOfStrip];  // whose weight is not 0: what others' scales are does not matter
+  __mmask16 counts[kPartsOfStrip];  // tokens whose weight is not 0; the scales of others do not matter
   for (int64_t j = 0; j < kPartsOfStrip; ++j) {
     const int64_t key = of.strip + 16 * j;
     const bool seen = key >= of.begin && key < of.end;
@@ -77,7 +77,7 @@ void round_weights_to_bytes(const uint8_t* weight, StripKeys of, int64_t blocks,
 // Levels of four values from a key on, of a block.
 template <typename Row>
 struct StoredRowValues {
-  const uint8_t* const* rows;  // of the strip
+  const uint8_t* const* rows;  // rows of the strip
   int64_t block;
   LevelHalvesOfFour load(int64_t token) const {
     const uint8_t* const four[4] = {rows[token], rows[token + 1], rows[token + 2], rows[token + 3]};
@@ -86,7 +86,7 @@ struct StoredRowValues {
 };
 
 struct DecodedRowValues {
-  const uint8_t* levels;  // of the block and strip
+  const uint8_t* levels;  // levels of the block and strip
   LevelHalvesOfFour load(int64_t token) const {
     const uint8_t* const at = levels + token * kRowBlock;
     return {_mm512_load_si512(at), _mm512_load_si512(at + 64)};

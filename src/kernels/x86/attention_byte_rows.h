@@ -81,7 +81,7 @@ struct ByteValues {
   }
 };
 
-// The same in bf16.
+// Variant in bf16.
 template <typename Read>
 struct Bf16Keys {
   static bool reads_stored(const AttentionArgs& a) { return a.head_dim % kDimGroup == 0; }

@@ -41,7 +41,7 @@ inline void transpose_dwords(const uint8_t* levels, int64_t stride, __m512i* wor
   words[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(ab_high, cd_high));
 }
 
-// Halves of 16 tokens, `groups` halves apart, of one group.
+// Loads halves of 16 tokens, at a distance of `groups` halves, of one group.
 inline __m512 halves_of_tokens(const uint8_t* halves, int64_t groups) {
   if (groups == 1) return Simd::load_f16(halves);
   alignas(32) uint16_t each[kVectorKeys];

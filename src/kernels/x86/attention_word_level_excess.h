@@ -1,5 +1,5 @@
-// What of values is apart from levels: outliers, and the rows of a stream's first tokens (attention_word_levels.h).
-// Include after attention_word_level_units.h.
+// Values that are stored in addition to levels: outliers, and the rows of a stream's first tokens
+// (attention_word_levels.h). Include after attention_word_level_units.h.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// What the outliers of the values [begin, end) add to what their levels say: nothing where an earlier one of the token
-// has the same place, or where the whole row is apart.
+// Terms that outliers add to the levels of values [begin, end). A term is zero if an earlier outlier of the token has
+// the same place, or if the whole row is stored separately.
 template <int kBits>
 void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch& b) {
   using Unit = WordUnit<kBits>;
@@ -53,8 +53,8 @@ void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch
   }
 }
 
-// Of one row. Even and odd tokens have sums of their own, since outliers of many tokens may be in the same dim; of many
-// rows they are added in the same order.
+// Adds the terms for one row. Even and odd tokens have separate sums, since outliers of many tokens may be in the same
+// dim; for many rows they are added in the same order.
 inline void add_excess_of_row(const AttentionArgs& a, const uint8_t* weight, int64_t begin, int64_t end, WordScratch& b,
                               float* acc) {
   float *even = b.excess_sum[0][0], *odd = b.excess_sum[1][0], *weights = b.token_weight[0];
@@ -91,7 +91,7 @@ inline void transpose_weights(int64_t rows, int64_t begin, int64_t end, const Bf
   }
 }
 
-// Of up to 16 rows, a lane each.
+// Adds the terms for up to 16 rows, a lane each.
 inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
                                WordScratch& b, float* acc) {
   transpose_weights(rows, begin, end, s, b);
@@ -132,7 +132,7 @@ inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t beg
 // The first tokens of a stream, which are rows of f16.
 inline void add_sinks(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
                       float* acc) {
-  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // of the partition
+  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // first tokens in the partition
   for (int64_t key = begin; key < sinks && key < end; ++key) {
     const uint8_t* v = a.v_blocks[0] + a.tiles->sink_at + 2 * key * a.head_dim;
     for (int64_t r = 0; r < rows; ++r) {

@@ -153,8 +153,8 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
   }
 }
 
-// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these: words x,
-// y of 16 tokens each. kPairs at a time, of which there are whole times as many.
+// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these tokens:
+// words x, y of 16 tokens each. It works on kPairs pairs at a time, which divide the number of pairs.
 template <int kPairs, typename Use>
 [[gnu::always_inline]] inline void for_rotated_pairs(const KeyTurns& turns, int64_t pairs,
                                                      const TokenChannels& channels, const Use& use) {
@@ -363,7 +363,7 @@ inline void score_channels(const KeyTurns& turns, int64_t pairs, const TokenChan
 
 // Scores of the first tokens of a stream, which are rows of f16 at their positions.
 inline void score_sinks(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, Bf16Scratch& s) {
-  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // of the partition
+  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // first tokens in the partition
   for (int64_t key = begin; key < sinks && key < end; ++key) {
     const uint8_t* k = a.k_blocks[0] + a.tiles->sink_at + 2 * key * a.head_dim;
     for (int64_t r = 0; r < rows; ++r) {

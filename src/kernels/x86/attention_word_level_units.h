@@ -12,12 +12,12 @@ constexpr int64_t kMaxPairs = kMaxTilesHeadDim / 2;
 constexpr int64_t kMostKeyTokens = 128;  // that share the scales of a column
 constexpr int64_t kPlaces = kAttentionPartition / kSharedTokens;
 constexpr int64_t kWordStep = 8;       // tokens whose values are multiplied at a time
-constexpr int64_t kStepVectors = 8;    // of values, for each 32 dims
-constexpr float kLargestWord = 32000;  // of a query or a weight
+constexpr int64_t kStepVectors = 8;    // step vectors of values, for each 32 dims
+constexpr float kLargestWord = 32000;  // largest word of a query or a weight
 constexpr float kLargestKey = 16384;   // a rotation makes it 23170 at most
 constexpr float kMostQuery = 85000;    // sum of a query's lengths of pairs: times 23170, within 32 bits
 constexpr float kMostWeight = 260000;  // sum of weights: times kCodeOne, within 32 bits
-constexpr float kCodeOne = 8192;       // what stands for a code of 1 in values
+constexpr float kCodeOne = 8192;       // the word that represents a code of 1 in values
 
 // 32 tokens' keys before they are rotated.
 struct TokenChannels {
@@ -28,19 +28,19 @@ struct WordScratch : TileScratch {
   TokenChannels channels[kMostKeyTokens / kSharedTokens];                  // under the same scales
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim * 2];    // [32 tokens][pair][2][16 tokens][x, y]
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim * 2];  // [32 dims][8 tokens][vector]
-  alignas(64) float turn[kPlaces][2][kMaxPairs];                           // of each 32 tokens' first one: cos, sin
+  alignas(64) float turn[kPlaces][2][kMaxPairs];  // rotation of the first token of each 32: cos, sin
   alignas(64) float query_x[kBlockRows][kMaxPairs], query_y[kBlockRows][kMaxPairs];
-  alignas(64) int32_t query[kBlockRows][kMaxPairs];  // for 32 tokens: words x, y
-  float query_unit[kBlockRows], key_unit[kPlaces];   // what a whole number of 1 stands for
+  alignas(64) int32_t query[kBlockRows][kMaxPairs];                                 // for 32 tokens: words x, y
+  float query_unit[kBlockRows], key_unit[kPlaces];                                  // value of a whole number of 1
   alignas(64) int32_t scale_words[kMaxTilesHeadDim], zero_words[kMaxTilesHeadDim];  // twice the same word each
   alignas(64) float value_scale[kAttentionPartition], value_zero[kAttentionPartition];
   alignas(64) uint8_t weight[kBlockRows][kAttentionPartition / kWordStep * 64];
   float weight_unit[kBlockRows], weight_rest[kBlockRows];
-  // What outliers add to what levels say, of each token.
+  // Terms that outliers add to the levels of each token.
   alignas(64) float excess[kMostOutliers][kAttentionPartition];
   alignas(64) int32_t excess_dim[kMostOutliers][kAttentionPartition];
   alignas(64) float token_weight[kAttentionPartition][16];  // [row]; of a lone row dense
-  alignas(64) float excess_sum[2][kMaxTilesHeadDim][16];    // the same, of even and odd tokens
+  alignas(64) float excess_sum[2][kMaxTilesHeadDim][16];    // sums of even and of odd tokens
 };
 
 template <int kBits>
@@ -52,8 +52,7 @@ struct WordUnit {
   static constexpr int64_t kUnits = kBits == 3 ? 1 : 2;  // in the 16 bytes that are loaded at a time
 };
 
-// Codes times `one` in words, over and over: a word whose lowest bits are a level looks its code up, whatever its other
-// bits are.
+// Codes times `one` in words, repeated: a word whose lowest bits are a level looks its code up, for any other bits.
 template <int kBits>
 inline __m512i code_words(const float* codes, float one) {
   const __m512i order = _mm512_and_si512(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),

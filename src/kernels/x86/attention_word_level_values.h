@@ -177,7 +177,7 @@ void add_value_rows(const uint8_t* values, int64_t row, int64_t begin, int64_t e
   for (int r = 0; r < kRows; ++r) put_values<kBits>(sum[r], row + r, b, acc + r * dims);
 }
 
-// Scales and zeros of 32 tokens; none of a stream's first ones, whose values are apart.
+// Loads scales and zeros of 32 tokens; a stream's first tokens have none, because their values are stored separately.
 inline void load_value_scales(const AttentionArgs& a, int64_t key, WordScratch& b) {
   const LevelTiles& t = *a.tiles;
   const TilePlace at = b.value_at[key / kSharedTokens];

@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// Bytes 0 to 15 of 32 rows, a vector each, in an order that unpacking bytes to words, and words to numbers of 32 bits,
-// puts right. row(i): where row i is.
+// Bytes 0 to 15 of 32 rows, a vector each. Their order is such that unpacking bytes to words, and words to numbers of
+// 32 bits, sorts them. row(i): the address of row i.
 template <typename Row>
 [[gnu::always_inline]] inline void transpose_bytes(const Row& row, __m256i* column) {
   __m256i other[16];

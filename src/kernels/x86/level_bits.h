@@ -15,7 +15,7 @@ using LevelHalves = uint16_t __attribute__((vector_size(sizeof(Simd::F))));
 // its halves.
 template <typename Spread>
 [[gnu::always_inline]] inline void join_level_bits(const Simd::F* words, Simd::F* joined, const Spread& spread) {
-  // Of the third bits: some to each half of a lane, whose products move them to where they belong.
+  // Third bits: some are moved to each half of a lane, whose products then move them to their places.
   const LevelHalves moves = reinterpret_cast<LevelHalves>(LevelLanes{} + 0x00810204u);
   const auto top = reinterpret_cast<LevelLanes>(words[2]);
   for (int h = 0; h < 2; ++h) {

@@ -1,5 +1,4 @@
-// What levels of a few bits stand for (vector/affine_levels.h), looked up in vectors of AVX2. Include after
-// simd_avx2.h.
+// Looks up the values of levels of a few bits (vector/affine_levels.h) in vectors of AVX2. Include after simd_avx2.h.
 #pragma once
 
 #include "kernels/x86/level_bits.h"
@@ -10,7 +9,7 @@ namespace {
 struct LevelTables {
   using F = Simd::F;
 
-  // What levels of a group stand for: codes[level] * scale + zero. Of 2 bits, the four codes are there twice.
+  // Values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are there twice.
   template <int kBits>
   struct Table {
     static constexpr int kFloats = kBits == 4 ? 16 : 8;
@@ -41,7 +40,7 @@ struct LevelTables {
                               _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28)));
     }
   };
-  // What 16 levels stand for, as the bytes of floats, each looked up by a shuffle: 32 values at a time.
+  // Values of 16 levels, as the bytes of floats, each looked up by a shuffle: 32 values at a time.
   class ByteTable {
    public:
     static constexpr int64_t kValues = 32, kBytes = 16;
@@ -61,7 +60,7 @@ struct LevelTables {
     }
     // Two units, of 4 bits, from `units` on.
     [[gnu::always_inline]] void decode(const uint8_t* units, F scale, F zero, float* out) const {
-      // Of each half, what unpacking twice puts into each vector.
+      // For each half, the order in which unpacking twice fills the vectors.
       const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11,  //
                                              4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
       const __m256i pairs = _mm256_shuffle_epi8(
@@ -85,7 +84,7 @@ struct LevelTables {
     __m256i bytes_[4];
   };
 
-  // Whether that is less work than to convert and multiply each level.
+  // True if that is less work than to convert and multiply each level.
   template <int kBits>
   static constexpr bool kIsLess = kBits < 4;
 

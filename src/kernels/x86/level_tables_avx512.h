@@ -1,4 +1,4 @@
-// What levels of a few bits stand for (vector/affine_levels.h), looked up in vectors of AVX-512. Include after
+// Looks up the values of levels of a few bits (vector/affine_levels.h) in vectors of AVX-512. Include after
 // simd_avx512.h.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace {
 struct LevelTables {
   using F = Simd::F;
 
-  // What levels of a group stand for: codes[level] * scale + zero. Of 2 bits, the four codes are there four times.
+  // Values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are there four times.
   template <int kBits>
   struct Table {
     static constexpr int kFloats = 16;
@@ -28,7 +28,7 @@ struct LevelTables {
     // By the lowest bits of each lane; of 3 bits, the next one is 0.
     F at(F index) const { return _mm512_permutexvar_ps(_mm512_castps_si512(index), all); }
   };
-  // Whether that is less work than to convert and multiply each level.
+  // True if that is less work than to convert and multiply each level.
   template <int kBits>
   static constexpr bool kIsLess = true;
 

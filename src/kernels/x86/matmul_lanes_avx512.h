@@ -1,4 +1,4 @@
-// What the float matmuls of AVX-512 share: 16 rows a vector.
+// Shared parts of the float matmuls of AVX-512: 16 rows a vector.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
@@ -18,8 +18,9 @@ struct Lanes16 {
   static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
   static constexpr int kColumnParts = 1;  // number of parts in which a step's columns are multiplied
-  // Panels that one and two tokens process together: for two tokens, two are faster in cache and slower from memory;
-  // figures in docs/performance.md. Whether one token prefetches: the hardware prefetcher does better.
+  // Number of panels that one and two tokens process together. For two tokens, two panels are faster in cache and
+  // slower from memory; figures are in docs/performance.md. Prefetching by one token is off: the hardware prefetcher is
+  // faster.
   static constexpr int kOnePanels = 4;
   static constexpr int kTwoPanels = 1;
   static constexpr bool kAsksForOne = false;

@@ -91,7 +91,7 @@ struct QuantTiles {
   static_assert(!S.shared_bit);
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kValueBytes = kBytes ? 1 : 2;
-  static constexpr int64_t kColumns = kHalves ? 16 : 32;  // of a dot
+  static constexpr int64_t kColumns = kHalves ? 16 : 32;  // columns of a dot
   static constexpr int64_t kWeightRows = kColumns * kValueBytes / 4;
   static constexpr int64_t kStepGroups = kHalves ? 1 : 2;
   static constexpr int64_t kCellSteps = kCell.groups / kStepGroups;

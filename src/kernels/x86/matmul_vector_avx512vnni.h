@@ -63,16 +63,16 @@ struct VectorAvx512 {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm512_shuffle_epi8(table, codes); }
-  // The same for bytes in which `bits` and `own` have a bit in common; `other` for the others.
+  // Looks up the bytes in which `bits` and `own` have a bit in common; returns `other` for all other bytes.
   static I look_up_where(I bits, I own, I table, I codes, I other) {
     return _mm512_mask_shuffle_epi8(other, _mm512_test_epi8_mask(bits, own), table, codes);
   }
-  // Of each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
+  // From each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
   static I unpack_low32(I a, I b) { return _mm512_unpacklo_epi32(a, b); }
   static I unpack_high32(I a, I b) { return _mm512_unpackhi_epi32(a, b); }
   static I unpack_low64(I a, I b) { return _mm512_unpacklo_epi64(a, b); }
   static I unpack_high64(I a, I b) { return _mm512_unpackhi_epi64(a, b); }
-  // Of each 16 bytes: the even (odd) words of a, then of b.
+  // From each 16 bytes: the even (odd) words of a, then of b.
   static I even32(I a, I b) { return shuffle_words<0x88>(a, b); }
   static I odd32(I a, I b) { return shuffle_words<0xdd>(a, b); }
   // Eight bytes at each of at(0) to at(7). Loads that broadcast under a mask use no shuffles.

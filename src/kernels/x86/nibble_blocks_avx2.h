@@ -55,7 +55,7 @@ struct NibbleBlocks {
  private:
   static constexpr float kBase = 128;  // a level is a float of this more
 
-  // What a value has beside levels of widen() times their scale; exact but for a minimum.
+  // Term of a value in addition to levels of widen() times their scale; zero unless the format has a minimum.
   template <typename Kv>
   static __m256 zero_of(__m256 scale, __m256 minimum) {
     return Kv::kHasMinimum ? minimum : Simd::mul(scale, Simd::set(-(kBase + Kv::kCentre)));

@@ -1,4 +1,5 @@
-// What the kernels of weights with parts need beside simd_avx2.h, which is included first: 8 lanes of f32.
+// Operations that the kernels of weights with parts need in addition to simd_avx2.h, which is included first: 8 lanes
+// of f32.
 #pragma once
 
 namespace millrace {
@@ -10,7 +11,7 @@ struct PartSimd {
   // The power of two at or below each magnitude; 0 below the normal numbers.
   static F exponent(F v) { return _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000))); }
 
-  // Of values kDistance apart: their sum in the lower lane, the lower minus the upper in the upper.
+  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
   template <int kDistance>
   static F pair_sums(F v) {
     constexpr int kUpper = kDistance == 1 ? 0xaa : kDistance == 2 ? 0xcc : 0xf0;

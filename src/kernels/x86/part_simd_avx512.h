@@ -1,4 +1,5 @@
-// What the kernels of weights with parts need beside simd_avx512.h, which is included first: 16 lanes of f32.
+// Operations that the kernels of weights with parts need in addition to simd_avx512.h, which is included first: 16
+// lanes of f32.
 #pragma once
 
 namespace millrace {
@@ -10,7 +11,7 @@ struct PartSimd {
   // The power of two at or below each magnitude; 0 below the normal numbers.
   static F exponent(F v) { return _mm512_and_ps(v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7f800000))); }
 
-  // Of values kDistance apart: their sum in the lower lane, the lower minus the upper in the upper.
+  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
   template <int kDistance>
   static F pair_sums(F v) {
     constexpr int kUpper = kDistance == 1 ? 0xaaaa : kDistance == 2 ? 0xcccc : kDistance == 4 ? 0xf0f0 : 0xff00;

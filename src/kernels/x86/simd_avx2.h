@@ -165,8 +165,8 @@ struct Simd {
     const F high = _mm256_permutevar8x32_ps(load(codes + 8), at);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
   }
-  // The same where levels are bits of each lane of `low`, from bit `at` on; of those of 3 bits, the top one is bit
-  // `top_at` of `top`.
+  // Variant for levels that are bits of each lane of `low`, from bit `at` on. With 3 bits, the top one is bit `top_at`
+  // of `top`.
   template <int kBits>
   static F look_up_bits(const float* codes, F low, int at, F top, int top_at) {
     const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(low), at);
@@ -177,7 +177,7 @@ struct Simd {
     }
     return look_up_index<kBits>(codes, bits, bits);
   }
-  // The same of a unit's levels, as levels(), or of 3 bits (AffineRows).
+  // Loads a unit's levels, as levels() does, or levels of 3 bits (AffineRows).
   template <int kBits>
   static F look_up_unit(const float* codes, const uint8_t* unit, int part) {
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));

@@ -1,7 +1,7 @@
-// Keys before RoPE (LevelTiles::turns) as the attention kernel in f32 works on them, decoded and rotated in words of 16
-// bits: 32 tokens' levels are bytes that two shuffles look up, and 16 keys rotate at a time. Each pair of dims has
-// whole numbers under the largest that its scales allow, so that large channels cost the others nothing. For AVX2, and
-// for AVX-512 too, where longer vectors would save little. Include after level_tiles_kernel.h.
+// Keys before RoPE (LevelTiles::turns) for the attention kernel in f32, decoded and rotated in words of 16 bits: 32
+// tokens' levels are bytes that two shuffles look up, and 16 keys rotate at a time. Each pair of dims has whole numbers
+// under the largest that its scales allow, so large channels cost the others no precision. For AVX2, and for AVX-512
+// too, where longer vectors would save little. Include after level_tiles_kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace {
 
 struct TurnedKeyWords {
   static constexpr float kLargestKey = 32767;
-  static constexpr float kOne = 32767;   // of cosines and sines
-  static constexpr int64_t kDims = 576;  // of a head
+  static constexpr float kOne = 32767;   // the word of 1 in cosines and sines
+  static constexpr int64_t kDims = 576;  // dims of a head
 
   struct Scratch {
     const uint8_t* column = nullptr;                        // whose tables these are
     alignas(64) int16_t channels[kDims * kTileTokens + 1];  // [dim][token], and where nothing is read
-    alignas(32) uint8_t tables[kDims][32];                  // what 16 levels stand for: lower bytes, upper bytes
+    alignas(32) uint8_t tables[kDims][32];                  // values of 16 levels: lower bytes, upper bytes
     alignas(32) float range[kDims], inverse[kDims];         // the largest key of a pair; times what it is kLargestKey
-    float scale[kDims], zero[kDims];                        // of words
+    float scale[kDims], zero[kDims];                        // scale and zero of words
     const int16_t* offsets = nullptr;                       // whose cosines and sines these are
     alignas(32) int16_t turns[kDims * kTurnTokens];         // [pair][token][cos, sin], in the order of channels
   };
@@ -152,8 +152,8 @@ struct TurnedKeyWords {
                                levels);
   }
 
-  // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte, of which the first four
-  // are looked at.
+  // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte; only the first four bits
+  // are used.
   template <int kBits>
   static __m256i level_of(const __m256i* unit, int byte, int k) {
     const __m256i low = _mm256_srli_epi16(unit[byte], k * (kBits == 4 ? 4 : 2));
@@ -199,7 +199,7 @@ struct TurnedKeyWords {
     return _mm256_or_si256(other, _mm256_or_si256(up, down));
   }
 
-  // Of outliers i to i + 7, in the order of the tile.
+  // Dims of outliers i to i + 7, in the order of the tile.
   static __m256i dims_of_outliers(int64_t i, int64_t outliers) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     if (outliers == 1) return _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(i)), lanes);
@@ -231,7 +231,7 @@ struct TurnedKeyWords {
     }
   }
 
-  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // and back
+  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // and its inverse
 
   // Sums of two products each, exact, of words of 16 tokens.
   static void put_products(float* to, __m256i a, __m256i b, __m256i low, __m256i high) {
