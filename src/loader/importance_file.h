@@ -1,4 +1,4 @@
-// Importance matrices: of each matrix, the sum of the squares of each input over a calibration text. Two published
+// Importance matrices: for each matrix, the sum of the squares of each input over a calibration text. Two published
 // kinds of files, both of llama.cpp, are read and written; little-endian:
 //
 //   the older one: i32 entries; of each: i32 length, name, i32 calls, i32 values, f32 [values]; then, optional: i32

@@ -20,7 +20,7 @@ struct JsonLimits {
 // Checks that `text` is an object within `limits`. Errors: corrupt, with `file`, the offset and the reason.
 Result<void> check_json_object(std::string_view text, const std::string& file, const JsonLimits& limits);
 
-// The same, then parsed.
+// Checks the text likewise, then parses it.
 Result<nlohmann::ordered_json> parse_json_object(std::string_view text, const std::string& file,
                                                  const JsonLimits& limits = {});
 

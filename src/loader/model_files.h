@@ -25,7 +25,7 @@ struct StoredTensor {
   std::string type_name;  // the file's name for it: "Q4_K", "BF16", "I64"
   size_t file = 0;        // index into ModelFiles::files
   uint64_t offset = 0;    // in that file, for messages; safetensors data may be unaligned
-  BlockScales scales;     // of FP8 checkpoints (weight_scale, weight_scale_inv), decoded
+  BlockScales scales;     // for FP8 checkpoints (weight_scale, weight_scale_inv), decoded
 };
 
 // generation_config.json, or general.sampling.* of GGUF.
@@ -51,7 +51,7 @@ struct ModelFiles {
   std::unordered_map<std::string, std::string> named_templates;  // "tool_use", "rag" ...
   GenerationDefaults generation;
   std::vector<std::shared_ptr<const MappedFile>> files;       // keep the tensors' bytes alive
-  std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // the same, for tensors that were unpacked at load
+  std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // memory of tensors that were unpacked at load
 
   const StoredTensor* find(std::string_view name) const;  // null if absent
   // Releases the pages of mapped files between `begin` and `end` from this process's memory; they can still be read.
@@ -63,7 +63,7 @@ struct ModelFiles {
 // offset and reason), unsupported (a type or version, named).
 Result<ModelFiles> open_model_files(const std::string& path);
 
-// The same for a GGUF image in memory that outlives the result (the embedded model). `name` is used in messages.
+// Opens a GGUF image in memory that outlives the result (the embedded model). `name` is used in messages.
 Result<ModelFiles> open_gguf_image(std::span<const uint8_t> image, const std::string& name);
 
 // Checks one tensor for NaN or infinite scales (or values, for plain floats). Reads every byte, so opening does not do

@@ -29,8 +29,8 @@ struct Arch {
   std::string_view summary;
   std::string_view paper;
   RopeStyle gguf_rope = RopeStyle::half;  // GGUF stores llama's Q and K rows permuted for interleaved pairs
-  HiddenActivation activation = HiddenActivation::silu;  // of files that name none
-  // Whether the family's files have the common fields. If not, the function below reads all fields.
+  HiddenActivation activation = HiddenActivation::silu;  // for files that name no activation
+  // true: the family's files have the common fields. Otherwise the function below reads all fields.
   bool common_gguf = true;
   bool common_huggingface = true;
   // Called after the common fields are filled; either may be null.
@@ -40,8 +40,8 @@ struct Arch {
   // (models/arch/unread_fields.h).
   std::vector<std::string_view> harmless_fields = {};
   std::vector<TensorName> names = {};  // in addition to, and before, the common ones
-  // Writing (models/convert/). GGUF's architecture name if it is another member's; such a member handles the GGUF files
-  // whose spec `takes` accepts, and the member of that name handles the rest.
+  // For writing (models/convert/): GGUF's architecture name if that is the name of another member. This member handles
+  // the GGUF files whose spec `takes` accepts, and the member of that name handles all others.
   std::string_view gguf_name = {};
   bool (*takes)(const ArchSpec& spec) = nullptr;
   // Fields that the common writers do not cover; keys of `meta` have no prefix. Either may be null.

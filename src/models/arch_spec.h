@@ -48,8 +48,8 @@ struct MoeSpec {
   bool shared_gate = false;   // shared expert's output times sigmoid of a learned gate
   bool normalize = true;      // the selected experts' weights sum to 1
   bool sigmoid = false;       // an expert's score is the sigmoid of its logit; else the softmax over all
-  float scale = 1.0f;         // of the selected experts' weights
-  int64_t groups = 1;         // of adjacent experts; tokens select from the groups_used best ones
+  float scale = 1.0f;         // factor of the selected experts' weights
+  int64_t groups = 1;         // groups of adjacent experts; tokens select from the groups_used best groups
   int64_t groups_used = 1;
   int64_t group_best = 1;  // a group's score is the sum of this many of its best experts' scores
   std::vector<float>
@@ -63,8 +63,8 @@ struct MoeSpec {
 struct SsmSpec {
   int64_t inner = 0;      // channels
   int64_t state = 0;      // values of each channel's state
-  int64_t taps = 0;       // of the causal convolution
-  int64_t rank = 0;       // of the projection to step sizes
+  int64_t taps = 0;       // taps of the causal convolution
+  int64_t rank = 0;       // rank of the projection to step sizes
   bool log_a = false;     // the file stores log(-A), not A
   bool conv_bias = true;  // the convolution has one
 
@@ -77,16 +77,16 @@ struct LatentSpec {
   int64_t rotated = 0;     // dims of the shared rotated key, and of each head's rotated query
   int64_t unrotated = 0;   // dims of each head's other part
   int64_t value = 0;       // dims of each head's values
-  int64_t query_rank = 0;  // of the projection to queries; 0: one full matrix
+  int64_t query_rank = 0;  // rank of the projection to queries; 0: one full matrix
 
-  int64_t query() const { return unrotated + rotated; }  // of one head
+  int64_t query() const { return unrotated + rotated; }  // dims of one head's query
 
   bool operator==(const LatentSpec&) const = default;
 };
 
 // Gates of the layers' attention that decide which tokens it stores and sees (models/token_gates.h).
 struct GateSizes {
-  int64_t dims = 0;      // of gates between pairs of tokens; 0: none
+  int64_t dims = 0;      // dims of gates between pairs of tokens; 0: none
   bool selects = false;  // tokens are selected by themselves
 
   bool operator==(const GateSizes&) const = default;
@@ -102,10 +102,10 @@ struct LayerSpec {
   const Mixer* mixer = &kAttentionMixer;
   int64_t heads = 0;
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;   // of queries and keys
-  int64_t value_dim = 0;  // of values
-  int64_t hidden = 0;     // of the dense MLP
-  MoeSpec experts;        // of the mixture
+  int64_t head_dim = 0;   // dims of queries and keys
+  int64_t value_dim = 0;  // dims of values
+  int64_t hidden = 0;     // inner width of the dense MLP
+  MoeSpec experts;        // experts of the mixture
   SsmSpec ssm;
   LatentSpec latent;
 
@@ -121,7 +121,7 @@ struct ArchSpec {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t hidden = 0;  // of the dense MLP
+  int64_t hidden = 0;  // inner width of the dense MLP
   bool gated = true;   // down(act(gate x) * up x), or down(act(up x))
   HiddenActivation activation = HiddenActivation::silu;
   NormKind norm = NormKind::rms;
@@ -134,14 +134,14 @@ struct ArchSpec {
   RopeStyle rope_style = RopeStyle::half;
   std::vector<RopeSpec> ropes;
   float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;  // of q k; 0: 1 / sqrt(head_dim)
+  float attention_scale = 0.0f;  // factor of q k; 0: 1 / sqrt(head_dim)
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;
   float attention_softcap = 0.0f;
   float final_softcap = 0.0f;
   MoeSpec moe;
   std::vector<LayerSpec> layers;
-  PartSizes parts;  // of the weights; set when the model is loaded
+  PartSizes parts;  // sizes of the weights' parts; set when the model is loaded
   GateSizes gates;  // likewise
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }

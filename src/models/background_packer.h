@@ -32,10 +32,11 @@ namespace millrace {
 class BackgroundPacker {
  public:
   struct Work {
-    WeightPacker packer;                     // its weights and files must outlive the BackgroundPacker
-    uint8_t* packed = nullptr;               // packer.packed_bytes(), zeroed
-    std::unique_ptr<PackingState[]> states;  // of the weights that packs_later() accepts; they point to them
-    MemoryHold stored;                       // the stored form in memory
+    WeightPacker packer;        // its weights and files must outlive the BackgroundPacker
+    uint8_t* packed = nullptr;  // packer.packed_bytes(), zeroed
+    // states of the weights that packs_later() accepts; the weights point to them
+    std::unique_ptr<PackingState[]> states;
+    MemoryHold stored;  // the stored form in memory
     std::shared_ptr<const ModelFiles> files;
     int threads = 1;
   };

@@ -38,9 +38,9 @@ class ConfigReader {
 
   // Names of all fields of the object that begin with the prefix, without it.
   std::vector<std::string> keys() const;
-  // Whether the field is stored, also as JSON null.
+  // Returns true if the field is stored, also as JSON null.
   bool states(std::string_view key) const;
-  // Whether a member function was called with this key.
+  // Returns true if a member function was called with this key.
   bool was_read(std::string_view key) const { return read_.contains(key); }
   // The field as it is stored; null if absent or JSON null.
   const nlohmann::ordered_json* value(std::string_view key) const { return get(key); }

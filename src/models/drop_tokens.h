@@ -1,6 +1,6 @@
-// drop_tokens(): a stream's evictor decides, and what the stream keeps moves to its first slots: rows or encoded
-// tokens, keys that get other positions, and what an attention pattern knows of the blocks. For streams without an
-// engine.
+// drop_tokens(): a stream's evictor decides, and the tokens that the stream keeps are moved to its first slots: rows or
+// encoded tokens, keys with new positions, and the data of an attention pattern about the blocks. For streams without
+// an engine.
 #pragma once
 
 #include "kv/compact_kept.h"

@@ -1,7 +1,7 @@
-// EvictionGates: lets the gates of a model's layers (models/token_gates.h) choose what the streams of a ModelRunner's
-// next pass store and see, for streams whose evictor leaves that to them. Decided in the pass, token by token, so that
-// chunks, drafts and the rest of the batch do not show. Also tells layers which heads an evictor has pruned. Part of an
-// EvictionObserver; not thread-safe.
+// EvictionGates: lets the gates of a model's layers (models/token_gates.h) choose which tokens the streams of a
+// ModelRunner's next pass store and see, for streams whose evictor uses gates. Gates decide in the pass, token by
+// token, so the result does not depend on chunks, drafts or the remaining batch. It also tells layers which heads an
+// evictor has pruned. Part of an EvictionObserver; not thread-safe.
 #pragma once
 
 #include <vector>
@@ -25,7 +25,7 @@ class EvictionGates final : public KeyGate {
 
  private:
   struct Gated {
-    size_t span;  // of the batch
+    size_t span;  // index in the batch's spans
     TokenEviction* eviction;
   };
   struct Chunk;

@@ -1,5 +1,5 @@
 // EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass,
-// for streams with an evictor that needs it, and lets gates choose for those whose evictor leaves it to them. Without
+// for streams with an evictor that needs it. For streams whose evictor uses gates, it lets the gates choose. Without
 // such streams it is no hook of the pass. Not thread-safe.
 //
 //   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
@@ -62,7 +62,8 @@ class EvictionObserver final : public ForwardObserver {
                            .draft_mass = eviction.tokens().draft_mass()});
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);
   }
-  // Beside layers with a window, tokens are dropped from the first group of layers alone, so that only these count.
+  // In models that also have layers with a window, tokens are dropped from the first group of layers alone, so only
+  // that group counts.
   void queries(const AttentionInput& in) override {
     if (mass_.spans.empty() || (in.layer.group != 0 && !in.kv.by_layer())) return;
     if (in.kv.layout().heads_apart > 1) return queries_apart(in, in.kv.layout().heads_apart);
@@ -141,8 +142,8 @@ class EvictionObserver final : public ForwardObserver {
   ModelRunner& runner_;
   EvictionGates gates_;
   TokenMass mass_;
-  std::vector<TokenMass::Span> spans_;    // of heads that are apart
-  std::vector<TokenEviction*> observed_;  // of each of its spans
+  std::vector<TokenMass::Span> spans_;    // spans of heads that have their own tables
+  std::vector<TokenEviction*> observed_;  // the eviction of each of the pass's spans
   std::vector<Pruned> pruned_;
   bool added_ = false;  // to the hooks
 };

@@ -53,7 +53,7 @@ struct NormWeights;
 struct SkippedBlocks;
 class WeightSource;
 
-// What hooks need of a product in addition to its LinearPart.
+// Data of a product that hooks need in addition to its LinearPart.
 struct LinearSource {
   LinearId id;
   const float* x = nullptr;  // [tokens, cols]
@@ -83,7 +83,7 @@ class ForwardContext {
   // prompt then does not wait for huge pages to be zeroed.
   void expect_rows(int64_t rows);
   const PartSizes& part_sizes() const { return part_sizes_; }
-  // Whether products are no more than their matrices: no hooks, no weight parts.
+  // Returns true if products are only their matrices: no hooks, no weight parts.
   bool plain_products() const { return hooks.empty() && !part_sizes_.any; }
 
   ForwardHooks hooks;
@@ -95,22 +95,22 @@ class ForwardContext {
   const NormWeights* pending = nullptr;
   // The keys that the present layer's gates hide.
   KeyLives key_lives;
-  // Spans of one token read the keys that they share once in the pass, whatever the switch says.
+  // true: spans of one token read the keys that they share once in the pass, even if the switch is off.
   bool shares_keys = false;
-  // What the pass leaves out; null: nothing.
+  // Blocks that the pass leaves out; null: none.
   const SkippedBlocks* skipped = nullptr;
-  // Of the pass's model; null: its weights are all resident.
+  // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
 
   // The largest buffer that only layers use: free from the last norm until the next pass.
   std::span<float> after_layers();
 
-  // Of the batch whose prefixes were found; null: the pass reads keys for each span.
+  // Shared prefixes of the batch, if they were found; null: the pass reads keys for each span.
   const SharedPrefixes* prefixes() const {
     return limits_.switches.attention.shared_prefixes || shares_keys ? &shared_prefixes : nullptr;
   }
 
-  // Of the group of that layer of the KV pool; null: it stores rows.
+  // Tiles of the group of that layer of the KV pool; null: it stores rows.
   CodecTiles* tiles_of(int64_t kv_layer) {
     if (tiles.empty()) return nullptr;
     CodecTiles& own = tiles[static_cast<size_t>(kv_->group_of(kv_layer))];
@@ -128,8 +128,8 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
-  SharedPrefixes shared_prefixes;              // of the batch, where prefixes() says so
-  std::vector<CodecTiles> tiles;               // of a KV cache with codecs, by group of its layers
+  SharedPrefixes shared_prefixes;              // of the batch, if prefixes() uses them
+  std::vector<CodecTiles> tiles;               // for a KV cache with codecs, by group of its layers
 
  private:
   const KernelTable* kernels_ = nullptr;

@@ -1,6 +1,6 @@
-// What may look into a forward pass (ForwardObserver), change its products (LinearWrapper) or add blocks to its layers
-// (LayerBlock). All are called on the thread that runs the pass, between its parallel parts; a pass without hooks pays
-// one check per product and layer.
+// Interfaces that look into a forward pass (ForwardObserver), change its products (LinearWrapper) or add blocks to its
+// layers (LayerBlock). All are called on the thread that runs the pass, between its parallel parts; a pass without
+// hooks pays one check per product and layer.
 #pragma once
 
 #include <algorithm>
@@ -27,15 +27,16 @@ struct LinearInput {
   int64_t tokens = 0;
 };
 
-// One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()], of which the layer's heads are the first.
-// Where KV heads are apart (KvLayout::heads_apart) each is a layer here. The batch's keys and values are stored.
+// One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()]; the layer's heads are the first of it. If
+// KV heads have their own tables (KvLayout::heads_apart), each head is a layer here. The batch's keys and values are
+// stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;
   const KernelTable& kernels;
   KvPool& kv;
   const float* q = nullptr;
-  const CodecTiles* tiles = nullptr;  // of a layer with a codec, whose keys they have; null: rows
+  const CodecTiles* tiles = nullptr;  // for a layer with a codec: the tiles have its keys; null: rows
 };
 
 class ForwardObserver {
@@ -49,12 +50,12 @@ class ForwardObserver {
   // After the layer's attention: its outputs [batch.size(), heads * value_dim], before the matrix that joins the heads.
   // In the last layer of the rows that continue.
   virtual void attended(const AttentionLayer& /*layer*/, const Batch& /*batch*/, const float* /*rows*/) {}
-  // True: input() gets the rows of this matrix in each pass.
+  // true: input() receives the rows of this matrix in each pass.
   virtual bool taps(const LinearId& /*id*/) const { return false; }
   virtual void input(const LinearInput& /*input*/) {}
   // The residual stream [tokens, width] before this layer's mixer, of all tokens of the batch.
   virtual void residual(int64_t /*layer*/, const float* /*rows*/, int64_t /*tokens*/, int64_t /*width*/) {}
-  // The same before its MLP or its experts; in the last layer of the rows that continue.
+  // Called before the layer's MLP or experts; in the last layer with the rows that continue.
   virtual void middle(int64_t /*layer*/, const float* /*rows*/, int64_t /*tokens*/, int64_t /*width*/) {}
   // The final hidden states [rows, width] of the batch's output rows, after the last norm.
   virtual void hidden(const float* /*hidden*/, int64_t /*rows*/, int64_t /*width*/) {}
@@ -74,8 +75,8 @@ class LinearWrapper {
 
   // False: apply() is not called for this matrix.
   virtual bool wraps(const LinearId& /*id*/) const { return true; }
-  // True: apply() sets y, without the bias, and the model's own matrix is not read. Of several wrappers of one matrix,
-  // the first one that replaces it does.
+  // true: apply() sets y, without the bias, and the model's own matrix is not read. If several wrappers replace one
+  // matrix, the first one is used.
   virtual bool replaces(const LinearId& /*id*/) const { return false; }
   // Sets y, or adds to y, which then holds the product and the bias.
   virtual void apply(const LinearCall& call) = 0;
@@ -109,9 +110,9 @@ class KeyGate {
 // Not owned; called in the order in which they were added. Changed only between passes.
 class ForwardHooks {
  public:
-  // Whether some hook gets the input rows of this matrix.
+  // Returns true if some hook receives the input rows of this matrix.
   bool reads(const LinearId& id) const;
-  bool empty() const { return observers_.empty() && wrappers_.empty(); }  // of what sees products
+  bool empty() const { return observers_.empty() && wrappers_.empty(); }  // hooks of products
   const std::vector<ForwardObserver*>& observers() const { return observers_; }
   const std::vector<LinearWrapper*>& wrappers() const { return wrappers_; }
   const std::vector<LayerBlock*>& blocks() const { return blocks_; }

@@ -20,7 +20,7 @@ struct ForwardLimits {
 struct ForwardSizes {
   int64_t tokens = 0;
   int64_t outputs = 0;
-  int64_t rows = 0;  // of the head, or of a layer
+  int64_t rows = 0;  // rows of the head, or of a layer
   int64_t width = 0;
   int64_t vocab = 0;
   int64_t rotated = 0;      // dims, of all rotation schemes together
@@ -29,10 +29,10 @@ struct ForwardSizes {
   int64_t partials = 0;     // bytes
   int64_t hidden = 0;       // MLP: values of a token, in all of its experts
   int64_t widest_row = 0;   // bytes of the widest row that a matrix reads, rounded
-  int64_t hidden_row = 0;   // the same of the MLP's inner width, in all experts of a token
+  int64_t hidden_row = 0;   // bytes of the MLP's inner width, in all experts of a token
   int64_t experts = 0;      // mixture: in a layer
   int64_t used = 0;         // experts of a token
-  int64_t expert_rows = 0;  // of a batch, in all experts
+  int64_t expert_rows = 0;  // rows of a batch in all experts
   int64_t expert_row = 0;   // bytes
   int64_t mixer = 0;        // bytes that a mixer divides up itself
   int64_t parts = 0;        // bytes of products with weight parts

@@ -15,7 +15,8 @@
 
 namespace millrace {
 
-// What runs as one. Off, each operation is a job of its own, with the same arithmetic in the same order: same bits.
+// Operations that run as one. When off, each operation is a separate job, with the same arithmetic in the same order:
+// same bits.
 struct FusedParts {
   bool rows = true;        // adding the last block's output, norm and rounding: one pass over the rows
   bool qkv = true;         // Q, K and V: one rounding of their input and one job
@@ -44,7 +45,7 @@ struct KernelSwitch {
   Result<void> (*set)(const OptionValues& options, ForwardSwitches& switches) = nullptr;
 };
 
-// The first one is what a pass does unless told otherwise.
+// The first one is the default of a pass.
 const Registry<KernelSwitch>& kernel_switches();
 
 // `chosen`: NAME[:key=value,...] each; attention=NAME[:key=value,...] chooses an attention pattern. Errors: user, after

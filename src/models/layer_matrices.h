@@ -19,8 +19,8 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
 // Appends those that the layer has.
 void add_matrices(LayerWeights& layer, std::vector<Weight*>& out);
 
-// The tensor of a GGUF file with the matrix that the residual stream is multiplied by on its way past a layer's mixer
-// or MLP (LayerWeights::attention_shortcut). Only millrace reads it.
+// The GGUF tensor with the matrix that multiplies the residual stream where it passes a layer's mixer or MLP
+// (LayerWeights::attention_shortcut). Only millrace reads it.
 std::string shortcut_tensor(int64_t layer, bool mlp);
 bool is_shortcut(std::string_view tensor);
 

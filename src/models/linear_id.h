@@ -24,12 +24,12 @@ enum class LinearKind : uint8_t {
   q_a,  // latent attention: to the queries' latent, from it to the heads' queries; to keys' latent and rotated key
   q_b,
   kv_a,
-  attention_shortcut,  // of the residual stream past a block (SliceGPT)
+  attention_shortcut,  // applied to the residual stream past a block (SliceGPT)
   mlp_shortcut,
 };
 
 struct LinearId {
-  static constexpr int32_t kNoExpert = -1;  // of the dense MLP, or no part of an MLP
+  static constexpr int32_t kNoExpert = -1;  // in the dense MLP, or outside an MLP
   static constexpr int32_t kShared = -2;    // the shared expert's MLP
 
   int32_t layer = -1;  // -1: of no layer (head)

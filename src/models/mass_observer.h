@@ -8,7 +8,7 @@ namespace millrace {
 
 class MassObserver final : public ForwardObserver {
  public:
-  AttentionMass mass;  // what to observe in the next pass, and the result
+  AttentionMass mass;  // request for the next pass, and its result
 
   void queries(const AttentionInput& in) override {
     if (in.layer.layer != mass.layer || mass.spans.empty()) return;

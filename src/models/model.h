@@ -34,8 +34,8 @@ struct KeyMove {
   int64_t positions = 0;
 };
 
-// Rows of a pool of its own, of a stream with these blocks there, which are to become those of a batch's tokens. Keys
-// move to positions higher by `positions`.
+// Rows in a separate pool, of a stream with these blocks, which are to become the rows of a batch's tokens. Keys are
+// rotated to positions higher by `positions`.
 struct GivenRows {
   KvPool& kv;
   std::span<const BlockId> blocks;
@@ -77,7 +77,7 @@ struct LayerWeights {
 };
 
 struct ModelOptions {
-  std::string router = "topk";           // of a mixture of experts (models/router.h)
+  std::string router = "topk";           // router of a mixture of experts (models/router.h)
   std::string weights = "resident";      // NAME[:key=value,...] (models/weight_source.h); others need a packed_cache
   int64_t context = 0;                   // longest stream to support; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
@@ -102,7 +102,7 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }       // packed
   bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights are in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }     // weight bytes that one decode step reads
-  // Of passes and requests while weights are packed in the background; null: load() has packed them.
+  // Used by passes and requests while weights are packed in the background; null: load() has packed them.
   BackgroundPacker* packing() const { return packing_.get(); }
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
@@ -112,13 +112,13 @@ class Model {
   void embedding(TokenId token, float* row) const;
 
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
-  // [output_rows, vocab]. The same as embed(), run_layers() of all layers and head().
+  // [output_rows, vocab]. Equivalent to embed(), run_layers() of all layers and head().
   void forward(const Batch& batch, ForwardContext& context) const;
 
   // Rotates stored keys. Only of models that check_movable() accepts.
   void move_keys(const KeyMove& move, ForwardContext& context) const;
   // Stores given rows as the keys and values of the batch's only span, as a pass that had computed them would. The
-  // batch's layers are encoded, those of the rows are not; both have one group.
+  // batch's layers are encoded, the layers of the rows are not; both have one group.
   void put_keys(const Batch& batch, const GivenRows& rows, ForwardContext& context) const;
 
   // The parts of a pass, in this order; run_layers() in any number of pieces. A piece leaves its last block's output to
@@ -128,8 +128,8 @@ class Model {
   void embed(const Batch& batch, ForwardContext& context) const;
   // Layers [from, to). Returns the batch that continues: after the model's last layer only the output rows.
   const Batch& run_layers(const Batch& batch, int64_t from, int64_t to, ForwardContext& context) const;
-  // Of the layer behind a piece: completes the residual, and stores the keys and values of all tokens, as the layer
-  // would. Nothing attends, and no other piece follows.
+  // For the layer behind a piece: completes the residual, and stores the keys and values of all tokens, as the layer
+  // would. No token attends, and no other piece follows.
   void store_keys(const Batch& batch, int64_t layer, ForwardContext& context) const;
   // After a run_layers() that no other piece follows: completes the residual [tokens, width] of all tokens.
   void add_pending(int64_t tokens, ForwardContext& context) const;
@@ -156,7 +156,7 @@ class Model {
   ArchSpec spec_;
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
-  int64_t part_bytes_ = 0;  // of weight parts that are not packed
+  int64_t part_bytes_ = 0;  // bytes of weight parts that are not packed
   int64_t token_bytes_ = 0;
   std::shared_ptr<const ModelFiles> files_;        // the embedding table is read in place
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...

@@ -1,7 +1,7 @@
-// ModelRunner: what running a model takes, in one place: the thread pool, the KV pool, the working memory of a pass and
-// the batch of the next one. The engine's executor, the scorer, the embedder, the benchmark and the tests all run their
-// models through it, so that a KV format or a hook of the pass reaches all of them. Not thread-safe; runners of several
-// threads may share a thread pool, which they use in turns, one pass each.
+// ModelRunner: the objects that running a model takes, in one place: the thread pool, the KV pool, the working memory
+// of a pass and the batch of the next one. The engine's executor, the scorer, the embedder, the benchmark and the tests
+// all run their models through it, so a KV format or a hook of the pass reaches all of them. Not thread-safe; runners
+// of several threads may share a thread pool, which they use in turns, one pass each.
 //
 //   start();  begin(blocks, slot); add(token, position) ...  begin(...) ...  forward();  logits()
 #pragma once
@@ -27,7 +27,7 @@ namespace millrace {
 struct RunnerOptions {
   std::shared_ptr<ThreadPool> threads;  // runners may share one
   KvLayout layout;
-  int64_t blocks = 0;  // of the KV pool
+  int64_t blocks = 0;  // blocks of the KV pool
   // Another runner's pool, whose layers from `first_layer` on are those of this model; then layout, blocks and places
   // are not used. It outlives the runner. Null: the runner has a pool of its own.
   KvPool* pool = nullptr;
@@ -42,7 +42,7 @@ class ModelRunner {
   // `model` and `kernels` must outlive the runner. Errors: user (layout), resource.
   static Result<std::unique_ptr<ModelRunner>> create(const Model& model, const KernelTable& kernels,
                                                      RunnerOptions options);
-  // The same; first charges the memory to `accounts` (KV, activations, logits), which then hold it as long as the
+  // Variant that first charges the memory to `accounts` (KV, activations, logits), which then hold it as long as the
   // runner exists. `advice` ends the error message.
   static Result<std::unique_ptr<ModelRunner>> create_charged(const Model& model, const KernelTable& kernels,
                                                              RunnerOptions options,
@@ -100,9 +100,9 @@ class ModelRunner {
   // bits: for callers that have many of them.
   void share_keys() { context_->shares_keys = true; }
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
-  // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group in
-  // order. There the first token takes `slot`, which is another one if tokens of the first group were dropped.
-  // The tokens of the span were sampled, or drafted: not of a prompt.
+  // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
+  // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
+  // Marks the tokens of the span as sampled or drafted, not part of a prompt.
   void answers() { batch_.spans.back().answer = true; }
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
   void add(TokenId token, int64_t position, bool output = false) {
@@ -112,14 +112,15 @@ class ModelRunner {
     ++batch_.spans.back().count;
     if (mix_) ++adapters_.runs.back().count;
   }
-  // The same with a row of the embedding table (Model::embedding()), which must live until the pass, instead of an id.
+  // Adds a token by its row of the embedding table (Model::embedding()) instead of an id. The row must live until the
+  // pass.
   void add_embedding(std::span<const float> row, int64_t position, bool output = false) {
     assert(std::ssize(row) == model_->spec().width);
     batch_.embeddings.push_back({batch_.size(), row.data()});
     add(0, position, output);
   }
-  // What the tokens added since begin() see, where it is not every slot up to their own. At most once per stream,
-  // behind its last add(). Not with recurrent layers (check_visible()).
+  // Says which slots the tokens added since begin() see, if these are not all slots up to their own. At most once per
+  // stream, after its last add(). Not with recurrent layers (check_visible()).
   void see(const VisibleKeys& visible) { add_visibility(visible, batch_); }
   const Batch& batch() const { return batch_; }
   int64_t tokens() const { return batch_.size(); }
@@ -142,7 +143,7 @@ class ModelRunner {
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
   }
-  // The same, and the keys and values of the layer behind them are stored.
+  // Runs the layers likewise, and stores the keys and values of the layer behind them.
   void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
     finish_window_spans();
     const Pass pass(*model_);
@@ -150,8 +151,8 @@ class ModelRunner {
     model_->run_layers(batch_, 0, layer, *context_);
     model_->store_keys(batch_, layer, *context_);
   }
-  // Of a batch without output rows, the layers from `layer` on: `rows` is what the layers before them have made of its
-  // tokens, the residual of forward_to_keys().
+  // For a batch without output rows: runs the layers from `layer` on. `rows`: the output of the layers before them for
+  // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
     finish_window_spans();
     const Pass pass(*model_);
@@ -173,7 +174,7 @@ class ModelRunner {
     assert(std::ssize(rows) <= limits().outputs);
     model_->head_rows(rows, logits(), *context_);
   }
-  // The same of at most most_read_rows(), which the next pass overwrites. Returns [rows, vocab].
+  // Variant for at most most_read_rows() rows; the next pass overwrites the result. Returns [rows, vocab].
   const float* read_rows(std::span<const int32_t> rows, const ThreadPool::Turn&);
   int64_t most_read_rows() const { return most_read_rows_; }
   // Valid until the next pass.
@@ -202,7 +203,7 @@ class ModelRunner {
   LoraRows adapters_;
   Batch batch_;
   int64_t most_read_rows_ = 1;
-  const LoraMix* mix_ = nullptr;  // of the stream that was begun last
+  const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
 };
 

@@ -1,4 +1,4 @@
-// Which models and KV pools an attention pattern, or a KV format with rests, can run on.
+// Says which models and KV pools an attention pattern, or a KV format with residuals, can run on.
 #pragma once
 
 #include "kv/pool.h"
@@ -9,7 +9,7 @@ namespace millrace {
 
 // Errors: user, unsupported. Without a pattern there is none.
 Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
-// Errors: unsupported. Without rests there is none.
+// Errors: unsupported. Without residuals there is no error.
 Result<void> check_rests(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Router: chooses the experts of a token in a layer with a mixture of experts. One file each under routers/ and one
-// line in routers/builtin.cc. A token's choice depends on its own row alone, so the same request gives the same bits in
-// any batch; this is why no router has an expert capacity.
+// Router: chooses the experts of a token in a layer with a mixture of experts. Each router is one file under routers/
+// and one name in routers/builtin.cc. A token's choice depends on its own row alone, so the same request has the same
+// bits in any batch; this is why no router has an expert capacity.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ inline constexpr const char* kTensorTrain = "token_embd.tensor_train";
 // No modes if rows are stored as they are. Errors: corrupt (a shape that gives no row of `width` values, or is no
 // smaller than one).
 Result<TensorTrain> read_tensor_train(const ModelFiles& files, int64_t width);
-// The same of a file that has passed this, at little cost.
+// Variant for a file that has passed this check, at little cost.
 TensorTrain checked_tensor_train(const ModelFiles& files);
 
 }  // namespace millrace

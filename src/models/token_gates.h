@@ -19,12 +19,12 @@ namespace millrace {
 class WeightLoader;
 
 struct TokenGates {
-  int64_t dims = 0;               // of pairs; 0: none
+  int64_t dims = 0;               // dims of pairs; 0: none
   std::vector<float> query, key;  // [width, dims]
-  float bias = 0;                 // of pairs
+  float bias = 0;                 // bias of pairs
   std::vector<float> select;      // [width], the second option's row less the first one's; empty: no selection
   float select_bias = 0;          // likewise
-  float temperature = 1;          // of the options' softmax
+  float temperature = 1;          // temperature of the options' softmax
 
   int64_t bytes() const;
   // x [width] -> [dims]
@@ -34,7 +34,7 @@ struct TokenGates {
   float selection(const float* x) const;
 };
 
-// Of the layer with this prefix ("blk.3."), where the file has them:
+// Loads the gates of the layer with this prefix ("blk.3."), if the file has them:
 //
 //   GGUF                                  safetensors, in the layer's self_attn. (GPT-2: attn.)
 //   attn_int_q.weight [dims, width]       q_int.weight
@@ -46,7 +46,7 @@ struct TokenGates {
 //
 // Errors: corrupt (an incomplete or wrong set, NaN), unsupported (a type).
 Result<TokenGates> load_token_gates(WeightLoader& loader, const std::string& prefix, int64_t width);
-// What all layers have in common; `path` is named in messages. Errors: corrupt (layers that differ).
+// Sizes that all layers have in common; `path` is named in messages. Errors: corrupt (layers that differ).
 Result<GateSizes> common_gates(const std::string& path, const std::vector<const TokenGates*>& layers);
 
 }  // namespace millrace

@@ -12,8 +12,8 @@
 namespace millrace {
 
 struct VisibleKeys {
-  // Of the last tokens up to the span's end, stored ones too, which are a tree: the index of each one's parent among
-  // them, smaller than its own. -1: none, it follows the token before the tree. At most kMaxTreeTokens.
+  // A tree of the span's last tokens, which may include stored ones: for each of them, the index of its parent among
+  // them, smaller than its own. -1: it has none and follows the token before the tree. At most kMaxTreeTokens.
   std::span<const int32_t> parents;
   std::span<const KeySegment> segments;
   int64_t segment_heads = 1;  // lists that these are, of equal length (Visibility::segment_heads)
@@ -30,9 +30,9 @@ struct VisibleKeys {
 void add_visibility(const VisibleKeys& visible, Batch& batch);
 void reserve_visibility(int64_t spans, int64_t tokens, Batch& batch);
 
-// Whether a model's streams may have one. `what` begins the error message. Errors: unsupported.
+// Checks that a model's streams may have a visibility. `what` begins the error message. Errors: unsupported.
 Result<void> check_visible(const ArchSpec& spec, std::string_view what);
-// The same, and whether their keys can be moved to other positions (Model::move_keys()).
+// Also checks that their keys can be moved to other positions (Model::move_keys()).
 Result<void> check_movable(const ArchSpec& spec, std::string_view what);
 
 }  // namespace millrace

@@ -43,13 +43,13 @@ class WeightPacker {
   int64_t packed_bytes() const { return packed_bytes_; }
   const std::vector<Planned>& planned() const { return planned_; }  // in the order of add()
 
-  // Checks and packs everything. `progress` gets the fraction done, on the calling thread; may be null.
-  // Errors: corrupt (NaN or infinity; reports the first weight that was added), resource.
-  // At most about `window` bytes of the files are in memory at a time.
+  // Checks and packs everything. `progress` receives the fraction done, on the calling thread; may be null. Errors:
+  // corrupt (NaN or infinity; reports the first weight that was added), resource. At most about `window` bytes of the
+  // files are in memory at a time.
   Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress,
                              int64_t window = kWidestWindow) const;
-  // The same into `packed`, packed_bytes() of a mapped file that is being written: what is packed leaves this process's
-  // memory.
+  // Packs into `packed`, packed_bytes() of a mapped file that is being written; packed pages are released from this
+  // process's memory.
   Result<void> pack_into(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
                          int64_t window) const;
   // Maximum bytes of the files in memory while packing within `window`: all of a matrix that is stored transposed.
@@ -62,7 +62,7 @@ class WeightPacker {
     std::function<void(const Error&)> failed;         // before done()
     std::function<void(double)> progress;             // on the calling thread
     int64_t window = kWidestWindow;
-    bool release_packed = false;  // of a mapped file that is being written
+    bool release_packed = false;  // for a mapped file that is being written
   };
   // Into `packed`, packed_bytes() of memory. The functions are called on the threads of `pool`; each may be null.
   Result<void> pack_job(uint8_t* packed, ThreadPool& pool, const Job& job) const;
@@ -85,7 +85,7 @@ class WeightPacker {
   int64_t packed_bytes_ = 0;
 };
 
-// Whether it can wait until the model runs: a matrix that linear() multiplies as it is stored.
+// Returns true if packing can wait until the model runs: for a matrix that linear() multiplies as it is stored.
 inline bool packs_later(const WeightPacker::Planned& planned) {
   return planned.weight && multiplies_stored(*planned.weight);
 }

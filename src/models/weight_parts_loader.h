@@ -1,5 +1,5 @@
-// Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored
-// as [rows, cols], are further tensors:
+// Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. The parts of blk.0.attn_q.weight, which is
+// stored as [rows, cols], are further tensors:
 //
 //   blk.0.attn_q.input_shift [cols], .input_scale [cols], .input_hadamard [1 or 2], .input_order [cols]
 //                                                         block size; order of the matrix that mixes blocks
@@ -28,9 +28,10 @@ namespace millrace {
 inline constexpr int64_t kMaxLowRank = 4096;
 inline constexpr int64_t kMaxHadamard = 1 << 16;
 
-// Whether a tensor of a GGUF file is a part of a matrix, by its name.
+// Returns true if a tensor of a GGUF file is a part of a matrix, by its name.
 bool is_weight_part(std::string_view tensor);
-// Whether it stands beside what is multiplied: a part, but not of a pair that is the matrix.
+// Returns true if the tensor is stored in addition to a matrix that is multiplied: a part, but not of a pair that
+// replaces the matrix.
 bool is_side_part(const ModelFiles& files, std::string_view tensor);
 // The .low_rank_b of a matrix that is stored as a pair alone; null: `matrix` is none.
 const StoredTensor* find_factored(const ModelFiles& files, std::string_view matrix);
@@ -38,7 +39,7 @@ const StoredTensor* find_factored(const ModelFiles& files, std::string_view matr
 // Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
 // bytes. 0: neither. `indices` (may be null) is set to the format of the indices, or to null if there are none.
 int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, const Format** indices = nullptr);
-// Bytes in which it is multiplied, without padding: those of the file, unless its indices are multiplied as Q8_0.
+// Bytes of the multiplied form, without padding: those of the file, unless its indices are multiplied as Q8_0.
 int64_t multiplied_bytes(const ModelFiles& files, const StoredTensor& stored);
 
 // Rows [begin, begin + rows) of a stored matrix with total_rows.
@@ -57,7 +58,7 @@ Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, 
 // A matrix that is stored as a pair alone, from find_factored(). Errors: as above.
 Result<Weight> read_factored(const ModelFiles& files, const StoredTensor& low_rank_b, const PartRows& at);
 
-// What the matrix's indices stand for; null if it is not stored as indices. Errors: as above.
+// The weights that the matrix's indices represent; null if it is not stored as indices. Errors: as above.
 Result<std::shared_ptr<Codebook>> read_codebook(const ModelFiles& files, const StoredTensor& matrix,
                                                 const PartRows& at);
 

@@ -24,7 +24,7 @@ struct WeightPlaces {
   struct Layer {
     std::vector<WeightRange> own;                   // all but the routed experts
     std::vector<std::vector<WeightRange>> experts;  // by expert
-    int64_t bytes() const;                          // of all
+    int64_t bytes() const;                          // bytes of all weights
   };
   std::vector<Layer> layers;
   int64_t others = 0;  // bytes of no layer, the head's
@@ -35,8 +35,8 @@ class WeightSource {
   static constexpr int32_t kNoExpert = -1;
 
   virtual ~WeightSource() = default;
-  // The weights of the layer (of all but its routed experts), or of one of its experts, are about to be read; those of
-  // the layer acquired before are no longer.
+  // Called before the weights of the layer (except its routed experts), or of one of its experts, are read. Weights of
+  // the layer that were acquired before are no longer read.
   virtual void acquire(int64_t layer, int32_t expert = kNoExpert) = 0;
   // They will be read soon.
   virtual void prefetch(int64_t layer, int32_t expert = kNoExpert) = 0;

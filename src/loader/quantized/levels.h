@@ -38,7 +38,7 @@ struct Levels {
 Result<uint8_t*> replace_matrix(ModelFiles& model, StoredTensor& matrix, int64_t rows, int64_t cols,
                                 const Format& format);
 
-// Whether an f16 holds the scale, but for rounding.
+// Returns true if an f16 holds the scale, except for rounding.
 bool fits_f16(float scale);
 
 // Replaces the contents of `matrix` in memory that `model` owns from then on. Errors: resource.

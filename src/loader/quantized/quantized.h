@@ -23,7 +23,7 @@
 
 namespace millrace {
 
-// Whether the method can be read, by its name and layout. `path` of config.json is for the message. Errors:
+// Checks that the method can be read, by its name and layout. `path` of config.json is for the message. Errors:
 // unsupported.
 Result<void> check_quantization(const nlohmann::ordered_json& config, const std::string& path);
 
@@ -72,7 +72,7 @@ Result<void> store_float4(ModelFiles& model, const QuantizedTensors& tensors, St
 // Codebooks: replaces and renames the three tensors.
 Result<void> store_aqlm(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& codes,
                         const nlohmann::ordered_json& config);
-// The same of `stored`, which was W_q.
+// Stores the matrix in `stored`, which was W_q.
 Result<void> store_hqq(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& stored);
 // QuIP#: a matrix and changes of its input and output, in place of Qidxs, SU and SV. `config` is all of config.json.
 Result<void> check_quip_sharp(const nlohmann::ordered_json& config, const std::string& path);

@@ -1,4 +1,4 @@
-// What tests of quantized checkpoints share: contents of tensors, and what loading made of them.
+// Shared by tests of quantized checkpoints: contents of tensors, and the matrices that loading produced.
 #pragma once
 
 #include <vector>

@@ -17,7 +17,7 @@ void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 
 // GGUF's ARCH.hidden_activation, whose names are those of Hugging Face's hidden_act. llama.cpp reads and writes this
-// key for encoders only; what it writes for other models, and what PowerInfer writes, names no activation.
+// key for encoders only; the values that it writes for other models, and those of PowerInfer, name no activation.
 void read_gguf_activation(ConfigReader& meta, ArchSpec& spec);
 const char* activation_name(HiddenActivation activation);
 

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// Fills spec.ropes: [0] of the layers that see all keys and, if the file has an object for sliding layers, [1] of
-// those. Needs spec.head_dim and spec.context. Failures are stored in `config`.
+// Fills spec.ropes: [0] for the layers that see all keys and, if the file has an object for sliding layers, [1] for the
+// sliding ones. Needs spec.head_dim and spec.context. Failures are stored in `config`.
 void read_huggingface_ropes(ConfigReader& config, ArchSpec& spec);
 
 // Gives layers with a window spec.ropes[1], if there is one and no layer refers to it yet.

@@ -1,7 +1,6 @@
 // Fields that no reader looked at. Most are harmless: names of tokens, training settings, notes of programs. Some
-// change what the model computes, and a model that runs without them answers with other tokens and no error. A field
-// whose name looks like one of those is therefore refused by name, unless its value changes nothing or the name is
-// known to be harmless.
+// change what the model computes; without them a model answers with other tokens and no error. A field with a name of
+// the second kind is therefore refused by name, unless its value changes nothing or the name is known to be harmless.
 #pragma once
 
 #include <span>

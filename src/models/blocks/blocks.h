@@ -51,10 +51,10 @@ struct Projection {
   float* y;                        // [tokens, weight.rows]
 };
 
-// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix (see rows_for()), as one job if all use the
-// same rounding; the others round again into context.encoded.
+// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix (see rows_for()), as one job if all matrices
+// use the same rounding. Otherwise the remaining matrices round again into context.encoded.
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
-// The same as one job if `joint`; otherwise each matrix rounds the rows itself and is a job of its own.
+// Multiplies as one job if `joint`; otherwise each matrix rounds the rows itself in a separate job.
 void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,
                    std::initializer_list<Projection> matrices);
 // Runs any products as one job. All of a model's matrices are multiplied here: this is where hooks see them.
@@ -69,8 +69,8 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
-// After attention_keys(): tells the observers that this layer's keys are about to be read, summarizes those that a
-// dynamic attention pattern reads by summaries, shows the observers the queries, and lets gates hide keys.
+// Called after attention_keys(). Tells the observers that this layer's keys are about to be read, computes the
+// summaries of keys that a dynamic attention pattern reads, shows the observers the queries, and lets gates hide keys.
 void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                    ForwardContext& context);
 // After the layer's product: multiplies the rows of context.block_out by the weights that its gates give their tokens.

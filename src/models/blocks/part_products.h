@@ -15,7 +15,7 @@ class ForwardContext;
 // y = B (A x) + bias of each of these factored matrices, all for as many rows: the products with A are one job, and so
 // are those with B.
 void multiply_pairs(ForwardContext& context, std::span<const LinearPart> parts);
-// Whether a factored matrix has a sparse A, which `parts->sparse` holds.
+// Returns true for a factored matrix with a sparse A, which `parts->sparse` holds.
 inline bool has_sparse_factor(const Weight& weight) {
   return is_factored(weight) && !weight.parts->low_rank_a.present();
 }

@@ -1,5 +1,5 @@
 // The working memory of the products of weight parts: ForwardContext::parts, divided. Rows are processed kPartRows at a
-// time, and those of changed inputs multiplied kChangedRows at a time, so that it does not depend on the batch.
+// time, and rows of changed inputs are multiplied kChangedRows at a time, so its size does not depend on the batch.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct PartScratch {
 
 int64_t part_scratch_bytes(const PartSizes& sizes);
 PartScratch divide_part_scratch(const PartSizes& sizes, uint8_t* buffer);
-// Of kPartRows rows of so many floats.
+// Bytes of kPartRows rows of `floats` floats.
 constexpr int64_t part_rows_bytes(int64_t floats) { return align64(kPartRows * floats * 4); }
-// Of a row of so many inputs, rounded for any product.
+// Bytes of a row of `cols` inputs, rounded for any product.
 int64_t widest_rounded_row(int64_t cols);
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Whether the file kind stores matrices of this format (folders: only plain floats).
+// Returns true if the file kind stores matrices of this format (folders: only plain floats).
 bool can_store(const Format& format, bool gguf);
 
 // The format, or its nearest replacement whose blocks divide rows of `line` values; null: there is none.
@@ -22,9 +22,9 @@ const char* special_matrix(std::string_view name);
 
 // The --format: one, a mix, or none.
 struct ConversionTarget {
-  const Format* format = nullptr;  // of a mix: its base
+  const Format* format = nullptr;  // the base format, if it is a mix
   const FormatMix* mix = nullptr;
-  int64_t layers = 0;  // of the model
+  int64_t layers = 0;  // layers of the model
   bool tied = false;   // it has no head of its own
 };
 

@@ -10,7 +10,7 @@
 namespace millrace {
 
 struct FormatMix {
-  // Of which layers a rule is, of n.
+  // The layers a rule applies to, in a model of n layers.
   enum class Layers { all, first_2, first_4, first_eighth, first_sixteenth, outer_and_each_third };
   struct Rule {
     std::string_view matrix;  // "attn_v": the part of a tensor's name after its layer
@@ -19,7 +19,7 @@ struct FormatMix {
   };
 
   std::string_view name, base;
-  uint32_t file_type;       // of GGUF's general.file_type (frozen)
+  uint32_t file_type;       // GGUF's general.file_type (frozen)
   std::vector<Rule> rules;  // the first that applies
 };
 

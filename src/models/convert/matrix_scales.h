@@ -1,5 +1,5 @@
-// Scales of whole matrices (Format::matrix_limit) in a GGUF file: NAME.scale, F32 [1], or [experts] beside a stack, as
-// llama.cpp reads them.
+// Scales of whole matrices (Format::matrix_limit) in a GGUF file: NAME.scale, F32 [1], or [experts] for a stack of
+// matrices, as llama.cpp reads them.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// Sets OutputTensor::scales of the tensors that `takes` accepts by their index, and appends theirs. Blocks that are
-// copied keep their scale; others get the one that brings the largest magnitude of the matrix to the format's limit,
-// for which the matrix is read once more. Embedding tables have none.
+// Sets OutputTensor::scales of the tensors whose index `takes` accepts, and appends tensors with these scales. Copied
+// blocks keep their scale. For all others the matrix is read once more, and the scale brings its largest magnitude to
+// the format's limit. Embedding tables have no scale.
 void scale_matrices(std::vector<OutputTensor>& tensors, ThreadPool& pool, const std::function<bool(size_t)>& takes);
 
 }  // namespace millrace

@@ -37,8 +37,8 @@ struct SourceTensor {
 
   // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
-  // The same but for a scale of the whole matrix, which the input may have beside it; and that scale (of a stack, the
-  // one of a row's expert), 1 without one.
+  // Returns the format of the blocks without the scale of the whole matrix, which the input may have in addition, and
+  // that scale (of a stack, the scale of a row's expert), 1 without one.
   const Format* block_format() const;
   float matrix_scale(int64_t row) const;
   // Rows [begin, begin + count) as floats into `out` [count, cols].
@@ -65,9 +65,9 @@ struct OutputTensor {
   Result<void> check_overflow(const uint8_t* encoded) const;
 
  private:
-  // Of the `index`-th row of all parts.
+  // Scale of the `index`-th row of all parts.
   float scale_of(int64_t index) const;
-  // Whether a part has blocks as they will be; `before`: rows of earlier parts.
+  // Returns true if the blocks of a part are copied unchanged; `before`: number of rows in earlier parts.
   bool copies(const SourceTensor& part, int64_t before) const;
   // One row, the `index`-th of all parts.
   void encode_row(int64_t index, const float* values, int64_t cols, uint8_t* destination) const;

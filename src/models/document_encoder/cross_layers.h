@@ -5,8 +5,8 @@
 //
 // Neither queries nor keys are rotated, so that a piece's keys and values depend on nothing but the piece.
 //
-// Tensors: model.layers.{l}.cross_attn.{q,k,v,o}_proj and .layernorm of the last `num_cross_attn_layers` layers, beside
-// those of the decoder, which are not read: any file of the same decoder will do.
+// Tensors: model.layers.{l}.cross_attn.{q,k,v,o}_proj and .layernorm of the last `num_cross_attn_layers` layers. The
+// file also has the decoder's tensors, which are not read: any file of the same decoder will do.
 //
 // Immutable after load(); run() and store() change only their arguments.
 #pragma once
@@ -29,19 +29,20 @@ class CrossLayers {
                                                    int64_t encoder_width, const KernelTable& table, ThreadPool& pool,
                                                    std::shared_ptr<MemoryAccounts> accounts);
 
-  // As of a model that has these layers only, each of which is a mixer.
+  // Spec of a model that has only these layers, each of which is a mixer.
   const ArchSpec& spec() const { return spec_; }
-  int64_t first_layer() const { return first_layer_; }  // of the decoder, that has one
+  int64_t first_layer() const { return first_layer_; }  // first layer of the decoder that has cross-attention
   int64_t bytes() const { return weights_.bytes(); }    // packed
   // Floats that store() needs for `tokens` tokens.
   int64_t scratch_floats(int64_t tokens) const;
 
-  // Keys and values of `tokens` hidden states [tokens, encoder_width], to slots from 0 on of `blocks`, in all layers of
-  // `kv`, which are those of spec(). `encoder`: the context of the encoder's pass.
+  // Computes keys and values from `tokens` hidden states [tokens, encoder_width] and stores them in slots from 0 on of
+  // `blocks`, in all layers of `kv`, which are the layers of spec(). `encoder`: the context of the encoder's pass.
   void store(const float* hidden, int64_t tokens, std::span<const BlockId> blocks, KvPool& kv, float* scratch,
              ForwardContext& encoder) const;
-  // Of the decoder's layer `layer` >= first_layer(): changes rows `rows` of the residual stream [.., width]. Span and
-  // visibility of token i of `batch` say what row i sees of the keys in context.kv(); context is of spec().
+  // Runs the cross-attention of the decoder's layer `layer` >= first_layer(): changes rows `rows` of the residual
+  // stream [.., width]. Span and visibility of token i of `batch` say which keys in context.kv() row i sees; context is
+  // for spec().
   void run(int64_t layer, std::span<const int32_t> rows, float* residual, const Batch& batch,
            ForwardContext& context) const;
 

@@ -20,7 +20,7 @@
 
 namespace millrace {
 
-inline constexpr const char* kEncoderAccount = "document encoder";  // of memory
+inline constexpr const char* kEncoderAccount = "document encoder";  // account of its memory
 inline constexpr const char* kEncoderAdvice = "raise the budget, or start without context=cepe";
 
 class DocumentEncoder {
@@ -30,7 +30,7 @@ class DocumentEncoder {
                                                        const KernelTable& table, ThreadPool& pool,
                                                        std::shared_ptr<MemoryAccounts> accounts);
 
-  const ArchSpec& spec() const { return spec_; }        // as of a model without a head
+  const ArchSpec& spec() const { return spec_; }        // spec of a model without a head
   int64_t longest() const { return spec_.context; }     // tokens of a piece that it was trained for
   TokenId start_token() const { return start_token_; }  // with which a text begins; below 0: none
   int64_t bytes() const { return weights_.bytes(); }    // packed

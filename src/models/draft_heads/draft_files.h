@@ -21,7 +21,7 @@ namespace millrace {
 // Errors: those of open_model_files(); user (`path` is empty).
 Result<std::shared_ptr<const ModelFiles>> open_draft_files(const std::string& path);
 
-// Whether a tensor of that name is in the files, which must not depend on the spellings of an architecture.
+// Returns true if the files have a tensor of that name. Works without the tensor names of an architecture.
 inline bool has_tensor(const ModelFiles& files, const std::string& name) { return files.find(name) != nullptr; }
 
 // Packs all matrices into one block of memory, charged to `account`. Errors: as WeightPacker::add() and pack().
@@ -37,14 +37,14 @@ class DraftWeights {
   MemoryHold memory_;
 };
 
-// Of a layer that drafts, for streams of up to a number of tokens.
+// Ropes of a layer that drafts, for streams of up to a number of tokens.
 struct DraftRopes {
   std::vector<std::vector<double>> frequencies;
   std::vector<float> scales;
 };
-// The sizes of a layer that drafts for `target`, of config.json, to `spec`. `copied`: the file is that of the model,
-// with all of its layers, and the draft layer is like the first. Errors: corrupt (the file), unsupported (more layers
-// than one), user (made for a model of another width or vocabulary).
+// Reads the sizes of a layer that drafts for `target` from config.json to `spec`. `copied`: the file is that of the
+// model, with all of its layers, and the draft layer is like the first. Errors: corrupt (the file), unsupported (more
+// layers than one), user (made for a model of another width or vocabulary).
 Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec,
                                      bool copied = false);
 

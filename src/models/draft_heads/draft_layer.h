@@ -1,6 +1,6 @@
 // DraftLayer: a decoder layer that was trained to draft from a model's hidden states. It reads a token together with
-// the feature of the token before it, and gives the feature of this token, from which the next token is drawn and the
-// next feature is computed. Features of tokens that the model has run are its own. Immutable.
+// the feature of the token before it, and computes the feature of this token. From that feature the next token is drawn
+// and the next feature is computed. For tokens that the model has run, features are those of the model. Immutable.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class DraftLayer {
  public:
   virtual ~DraftLayer() = default;
 
-  // As of a model with one layer, whose vocabulary is the draft's.
+  // Spec of a model with one layer, whose vocabulary is the draft's.
   const ArchSpec& spec() const { return spec_; }
   int64_t width() const { return spec_.width; }
   int64_t target_vocab() const { return target_.spec().vocab; }
@@ -24,7 +24,7 @@ class DraftLayer {
   // The model's token; `token` is one of spec().vocab.
   virtual TokenId target_token(int64_t token) const { return static_cast<TokenId>(token); }
   virtual std::string identity() const = 0;
-  virtual int64_t bytes() const = 0;  // of the packed weights
+  virtual int64_t bytes() const = 0;  // bytes of the packed weights
 
   // The model's features are its final hidden states, after the last norm; or made of its residual streams before three
   // of its layers.
@@ -34,17 +34,18 @@ class DraftLayer {
   virtual void join(const float* /*taps*/, int64_t /*tokens*/, uint8_t* /*scratch*/, ThreadPool& /*pool*/,
                     float* /*features*/) const {}
 
-  // Whether it reads features. One that does not reads tokens and, in cross(), the model's keys and values.
+  // Returns true if the layer reads features. Otherwise it reads tokens and, in cross(), the model's keys and values.
   virtual bool reads_features() const { return true; }
   // Without features, in place of forward(): stores the batch's keys and values.
   virtual void store(const Batch& /*batch*/, ForwardContext& /*context*/) const {}
-  // The same, and runs the batch. `crossing`: the batch again, whose tokens see what the model has computed.
+  // Runs the batch likewise. `crossing`: the batch again, whose tokens see the keys and values that the model has
+  // computed.
   virtual void cross(const Batch& /*batch*/, const Batch& /*crossing*/, ForwardContext& /*context*/) const {}
 
   // Bytes of scratch for a pass over so many tokens.
   virtual int64_t scratch_bytes(int64_t /*tokens*/) const { return 0; }
-  // Runs the batch, of which token t comes with the feature before it, features [tokens, width], and stores its keys
-  // and values. The tokens' own features are then in context.residual [tokens, width]. `context`: of spec().
+  // Runs the batch and stores its keys and values. `features`: [tokens, width]; row t is the feature of the token
+  // before token t. The tokens' own features are then in context.residual [tokens, width]. `context`: for spec().
   virtual void forward(const Batch& /*batch*/, const float* /*features*/, uint8_t* /*scratch*/,
                        ForwardContext& /*context*/) const {}
   // After forward() or cross(): logits of these tokens of the batch, to context.logits [rows, spec().vocab].

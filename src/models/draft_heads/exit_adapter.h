@@ -26,7 +26,7 @@ class ExitAdapter {
                                                    const KernelTable& table, ThreadPool& pool, int64_t context,
                                                    std::shared_ptr<MemoryAccounts> accounts = nullptr);
 
-  // As of a model with one layer.
+  // Spec of a model with one layer.
   const ArchSpec& spec() const { return spec_; }
   int64_t exit() const { return exit_; }
   std::string identity() const;
@@ -34,7 +34,7 @@ class ExitAdapter {
 
   // Stores the keys and values of the batch, whose streams h are `rows` [tokens, width]. `context`: of spec().
   void store(const Batch& batch, const float* rows, ForwardContext& context) const;
-  // The same, and x to context.residual [tokens, width].
+  // Runs the adapter; also writes x to context.residual [tokens, width].
   void forward(const Batch& batch, const float* rows, ForwardContext& context) const;
   // After forward(): logits of these tokens of the batch, to context.logits [rows, vocab].
   void head(std::span<const int32_t> rows, ForwardContext& context) const;

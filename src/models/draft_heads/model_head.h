@@ -12,7 +12,7 @@ namespace millrace {
 // `norm`: without a scale it leaves the rows as they are.
 void draft_head(const ArchSpec& spec, const NormWeights& norm, const Weight& head, std::span<const int32_t> rows,
                 ForwardContext& context);
-// The same with the head of the model that is drafted for, and what it does to its logits.
+// Computes logits with the head of the model that is drafted for, and with its changes to logits.
 void model_head(const Model& target, const ArchSpec& spec, const NormWeights& norm, std::span<const int32_t> rows,
                 ForwardContext& context);
 

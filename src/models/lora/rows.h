@@ -1,5 +1,6 @@
-// LoraRows: which rows of a batch use which adapters, and the scratch for their products, which are added to those of
-// the model's own matrices. Set before a batch is run; a hook of the pass only while some row uses an adapter.
+// LoraRows: which rows of a batch use which adapters, and the scratch for the adapters' products, which are added to
+// the products of the model's own matrices. Set before a batch is run; it is a hook of the pass only while some row
+// uses an adapter.
 #pragma once
 
 #include <cstdint>

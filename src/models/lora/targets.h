@@ -11,7 +11,7 @@ namespace millrace {
 
 struct LoraTarget {
   const Weight* weight = nullptr;
-  int64_t row_begin = 0;      // of B
+  int64_t row_begin = 0;      // first row of B
   int64_t rotated_heads = 0;  // for q and k: their rows are in rotation order; 0: others
 };
 

@@ -1,7 +1,7 @@
-// Mixer: what moves information between the tokens of a stream, one file each in models/mixers/. A layer names its
-// mixer (LayerSpec::mixer); layers of one model may have different ones. A mixer's run has two halves: begin() brings
-// what the stream keeps between steps up to date with all tokens of the batch, finish() computes the outputs, in the
-// last layer only of the tokens whose logits are needed.
+// Mixer: moves information between the tokens of a stream. Each mixer is one file in models/mixers/. A layer names its
+// mixer (LayerSpec::mixer); layers of one model may have different ones. A mixer's run has two halves. begin() updates
+// the stream's stored data with all tokens of the batch. finish() computes the outputs, in the last layer only for the
+// tokens whose logits are needed.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace millrace {
 class ForwardContext;
 class WeightLoader;
 
-// What a stream keeps of its earlier tokens.
+// Data that a stream keeps of its earlier tokens.
 enum class StateKind : uint8_t {
   keys,       // keys and values of every token, in blocks of the KV pool
   latent,     // one row per token that all heads share, in blocks; a value is the first part of its key
@@ -30,7 +30,7 @@ enum class StateKind : uint8_t {
 struct MixerCall {
   const ArchSpec& spec;
   const LayerSpec& layer;
-  int64_t index;  // of the layer
+  int64_t index;  // index of the layer
   const LayerWeights& weights;
   const Batch& batch;
   ForwardContext& context;
@@ -48,7 +48,7 @@ struct Mixer {
   std::string_view paper;
   std::string_view test;
   StateKind state_kind = StateKind::keys;
-  // What is wrong with the layer's sizes; empty if nothing is.
+  // Returns the problem with the layer's sizes, or an empty text.
   std::string (*problem)(const ArchSpec& spec, const LayerSpec& layer) = nullptr;
   // The layer's part of the KV pool.
   KvLayer (*state)(const LayerSpec& layer) = nullptr;
