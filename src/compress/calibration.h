@@ -18,12 +18,13 @@
 namespace millrace {
 
 struct CalibrationOptions {
-  std::string name;  // of the text, for messages
+  std::string name;  // name of the text, for messages
   std::string text;
   int64_t context = 0;    // tokens of a window; 0: the model's context, at most 512
   int64_t windows = 128;  // at most; from the text's start
   double held_out = 0;    // part of the windows, the last ones, that the passes do not see
-  // Of residual streams that are held in memory between two ranges of layers; more go to a file beside `scratch`.
+  // Bytes of residual streams that are held in memory between two ranges of layers; larger ones are in a file next to
+  // `scratch`.
   int64_t stream_bytes = int64_t{1} << 30;
   std::string scratch = "millrace";
 };
@@ -46,13 +47,14 @@ class InputCalibration {
   // XXH3-128 of the text, 32 hexadecimal digits.
   const std::string& text_hash() const { return hash_; }
 
-  // Measures `needs` (StatisticBits) of the matrices with an entry in `statistics`, whose moments have their size.
-  // Runs the layers up to the last one among them, from that on whose inputs are stored, if it is not too late; `more`:
-  // stores those of the layer behind them, where the next call continues. Errors: resource.
+  // Measures `needs` (StatisticBits) of the matrices with an entry in `statistics`, whose moments have their size. Runs
+  // the layers up to the last of these matrices. It starts at the layer whose inputs are stored, if that is early
+  // enough. `more`: also stores the inputs of the layer after the last one, where the next call continues. Errors:
+  // resource.
   Result<void> measure(uint32_t needs, StatisticsMap& statistics, bool more,
                        const std::function<void(double)>& progress);
 
-  // The same of the windows held out.
+  // Measures the windows held out.
   Result<void> measure_held_out(uint32_t needs, StatisticsMap& statistics, bool more,
                                 const std::function<void(double)>& progress);
 
@@ -61,9 +63,9 @@ class InputCalibration {
   struct Layers {
     int64_t from = 0, to = 0, next = -1;
   };
-  // Runs the windows through these layers. `observer` gets what it observes; if they end with the last layer and with
-  // `head`, the final hidden states, too, and the residual stream after the last layer as that before the next.
-  // `after` each window: an error ends the run.
+  // Runs the windows through these layers. `observer` receives what it observes. If the layers end with the last one,
+  // and with `head`, it also receives the final hidden states, and the residual stream after the last layer as the
+  // stream before a further layer. `after`: called after each window; an error ends the run.
   Result<void> run(ForwardObserver& observer, Layers layers, bool head, const std::function<Result<void>()>& after);
 
  private:
@@ -89,7 +91,7 @@ class InputCalibration {
   Windows seen_, unseen_;
   int64_t stream_bytes_ = 0;
   std::string scratch_;
-  std::optional<ResidualStore> streams_;  // of all windows
+  std::optional<ResidualStore> streams_;  // streams of all windows
 };
 
 // Warns of a calibration file that holds no text, such as a program or an image; "": it holds text.

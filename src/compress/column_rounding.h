@@ -1,7 +1,7 @@
-// Rounding the columns of a matrix one after the other, each with the error of the earlier ones in view (GPTQ's rule,
-// which QuIP's authors call LDLQ and prove to be the same). The error e of a row costs e^T H e, with the second moments
-// H = R R^T of the inputs, R upper triangular, and e^T H e = sum of (R^T e)_i ^ 2: with the errors e_j = w_j - q_j of
-// the earlier columns, column i rounds
+// Rounding the columns of a matrix one after the other, where each column compensates the errors of the earlier ones
+// (GPTQ's rule, which QuIP's authors call LDLQ and prove to be the same). The error e of a row costs e^T H e, with the
+// second moments H = R R^T of the inputs, R upper triangular, and e^T H e = sum of (R^T e)_i ^ 2. With the errors e_j =
+// w_j - q_j of the earlier columns, column i rounds
 //
 //   w_i + carried_i / R_ii,   carried_i = sum over j < i of R_ji e_j
 //
@@ -19,7 +19,7 @@ namespace millrace {
 
 struct RoundingOptions {
   bool by_activation = false;  // columns of large inputs first
-  int clips = 0;               // of LevelGrid::choose
+  int clips = 0;               // as of LevelGrid::choose
   bool search = false;         // scales by ScaleSearch
 };
 
@@ -36,8 +36,8 @@ class ColumnFactor {
                ThreadPool& pool);
 
   const TriangleFactor& factor() const { return factor_; }
-  const std::vector<int32_t>& order() const { return order_; }  // of the columns
-  const SecondMoments& moments() const { return *moments_; }    // of the stored columns' inputs
+  const std::vector<int32_t>& order() const { return order_; }  // order of the columns
+  const SecondMoments& moments() const { return *moments_; }    // second moments of the stored columns' inputs
   double damping() const { return damping_; }
 
  private:
@@ -51,9 +51,9 @@ class ColumnFactor {
   TriangleFactor factor_;
 };
 
-// Fills `matrix.encoded`. `order`: of the columns in `factor`. `exact` [rows, cols] or empty: weights that are stored
-// beside the matrix, and count as rounded without error; their `values` become those that make up for the errors before
-// them.
+// Fills `matrix.encoded`. `order`: order of the columns in `factor`. `exact`: [rows, cols] or empty; weights that are
+// stored in addition to the matrix, and count as rounded without error. Their `values` are replaced by values that
+// compensate the errors before them.
 void round_columns(PassMatrix& matrix, const TriangleFactor& factor, const std::vector<int32_t>& order,
                    const RoundingOptions& options, const std::vector<uint8_t>& exact, ThreadPool& pool);
 

@@ -94,7 +94,7 @@ inline double squared_outputs(const std::vector<float>& a, const std::vector<flo
   return sum;
 }
 
-// What plain rounding makes of a matrix.
+// Returns the matrix after plain rounding.
 inline std::vector<float> rounded_matrix(const PassMatrix& matrix) {
   std::vector<uint8_t> rows(static_cast<size_t>(matrix.rows * matrix.format->row_bytes(matrix.cols)));
   std::vector<float> out(matrix.values.size());

@@ -75,8 +75,8 @@ class Compressor {
   void release_input() const;
   size_t block_end(size_t first) const;
   PassRow kept_row(const TensorWork& work) const;
-  // Whether the pass leaves the tensor alone because its format is fixed. A sparse format is there for what pruners
-  // leave, so passes without a format of their own may change such a tensor.
+  // Returns true if the pass leaves the tensor alone because its format is fixed. A sparse format stores the weights
+  // that pruners leave, so passes without their own format may change such a tensor.
   bool keeps_from(const Pass& pass, const TensorWork& work) const {
     if (!kept_.contains(work.tensor) || pass.rounds_to_any_format()) return false;
     return !pass.format().empty() || !is_four_of_eight(*plan_.tensors[work.tensor].format);
@@ -113,7 +113,7 @@ class Compressor {
   OutputStore store_;
   std::vector<OutputStore::Bytes> outputs_;  // by tensor of the plan; without any it is written as it is
   std::set<size_t> factored_;                // tensors of the plan whose parts are stored in their place
-  std::map<size_t, int64_t> index_bytes_;    // of a row, of tensors that are stored as indices into a codebook
+  std::map<size_t, int64_t> index_bytes_;    // bytes of a row, for tensors that are stored as indices into a codebook
   struct StoredPart {
     PartTensor part;  // without its bytes
     OutputStore::Bytes bytes;
@@ -128,7 +128,7 @@ class Compressor {
   MemoryHold output_memory_, working_memory_, statistics_memory_;
   std::unique_ptr<InputCalibration> calibration_;
   int run_ = 0, runs_ = 1;               // over all tensors: surveys, then the passes
-  StatisticsMap statistics_, held_out_;  // of the tensors in [measured_from_, measured_to_)
+  StatisticsMap statistics_, held_out_;  // statistics of the tensors in [measured_from_, measured_to_)
   size_t measured_from_ = 0, measured_to_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Coordinate descent on the levels of a rounded matrix: one weight after the other takes the level of its block that
-// leaves the least squared output error while all others stay. The scales stay as well. The error never rises. Pure
-// function.
+// Coordinate descent on the levels of a rounded matrix. One weight after the other is assigned the level of its block
+// with the least squared output error, while all other weights stay. The scales stay as well. The error never rises.
+// Pure function.
 #pragma once
 
 #include "compress/pass.h"
@@ -10,7 +10,7 @@ namespace millrace {
 
 struct DescentResult {
   int64_t changed = 0;  // levels that differ from the beginning's, counted once a sweep
-  int sweeps = 0;       // of the row that took most
+  int sweeps = 0;       // sweeps of the row that needed most
 };
 
 // `moments`: of the inputs of the stored columns. At most `sweeps` over the columns of each row, fewer once nothing

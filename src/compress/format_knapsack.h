@@ -1,5 +1,5 @@
-// Which format each tensor gets so that the sum of costs is least within a number of bytes: an integer program with one
-// choice for each tensor, solved exactly. Pure function.
+// Chooses a format for each tensor so that the sum of costs is least within a number of bytes: an integer program with
+// one choice for each tensor, solved exactly. Pure function.
 #pragma once
 
 #include <cstdint>

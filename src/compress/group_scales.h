@@ -1,5 +1,5 @@
 // Plain rounding to a block format in which the blocks of a larger group of columns, or of a whole row, share their
-// scales, as papers with coarser groups have it. Pure functions.
+// scales, as in papers with coarser groups. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Whether blocks of the format are 32 values under one scale, with or without a minimum.
+// Returns true if blocks of the format are 32 values under one scale, with or without a minimum.
 bool can_share_scales(const Format& format);
 
 // Rounds row after row to `encoded`. `group` is a multiple of 32 columns; 0: the whole row. A group has the scales that

@@ -19,14 +19,14 @@ std::string why_not_incoherent(const PassMatrix& matrix);
 // the columns, 65536 at most. Signs depend on the seed and the inputs' place in the model alone.
 void make_incoherent(PassMatrix& matrix, const LinearId& id, uint64_t seed, ThreadPool& pool);
 
-// The same of the rows: o(y) = S H y with signs of their own. The block size is the largest power of two that divides
-// half of the rows, so that no block is in two halves of a fused matrix; matrices of queries, keys and values together,
+// Does the same for the rows: o(y) = S H y with separate signs. The block size is the largest power of two that divides
+// half of the rows, so no block is in two halves of a fused matrix. Matrices of queries, keys and values together,
 // whose parts have different sizes, are left alone.
 //
 //   y = S H (H S W) x
 void make_rows_incoherent(PassMatrix& matrix, uint64_t seed, ThreadPool& pool);
 
-// The same sizes without values.
+// Sets the sizes without values.
 void preview_incoherent(PassMatrix& matrix);
 void preview_rows_incoherent(PassMatrix& matrix);
 

@@ -1,6 +1,6 @@
-// Rules PATTERN=FORMAT of `compress --keep`: tensors of the output whose format they fix, whatever the passes ask for.
-// PATTERN is a glob (*, ? and [...]) over tensor names, with or without the ending ".weight". The first rule that
-// matches a tensor counts. Pure functions.
+// Rules PATTERN=FORMAT of `compress --keep`: they fix the format of output tensors, and override the passes. PATTERN is
+// a glob (*, ? and [...]) over tensor names, with or without the ending ".weight". The first rule that matches a tensor
+// counts. Pure functions.
 #pragma once
 
 #include <map>
@@ -21,9 +21,10 @@ struct KeepRule {
 // Errors: user (no "=", no pattern, a format that is unknown or that GGUF files cannot have).
 Result<std::vector<KeepRule>> read_keep_rules(const std::vector<std::string>& texts);
 
-// Gives the plan's tensors their formats; a tensor whose rows do not fit one gets the replacement that `millrace
-// convert` chooses, and a note. Vectors, routers and position tables stay as they are. Returns the option, "--keep
-// RULE", of each tensor whose format is fixed, by its place in the plan. Errors: user (a rule that matches no matrix).
+// Sets the formats of the plan's tensors. If the rows of a tensor do not fit a format, it is assigned the replacement
+// that `millrace convert` chooses, and a note is added. Vectors, routers and position tables stay as they are. Returns
+// the option, "--keep RULE", of each tensor whose format is fixed, by its place in the plan. Errors: user (a rule that
+// matches no matrix).
 Result<std::map<size_t, std::string>> apply_keep_rules(const std::vector<KeepRule>& rules, ConversionPlan& plan,
                                                        std::vector<std::string>& notes);
 

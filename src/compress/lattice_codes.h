@@ -14,8 +14,8 @@ struct LatticeCode {
   int block_bytes = 0;
   float unit = 1;
   float lattice = 1;
-  // Scales of the lattice as parts of the root of the mean square of the weights. Without errors to make up for, less
-  // would be best; these make the targets larger.
+  // Scales of the lattice as parts of the root of the mean square of the weights. Smaller scales would be best without
+  // errors to compensate; compensation makes the targets larger.
   std::span<const float> tries;
   uint32_t (*nearest)(const float* x) = nullptr;
   void (*numbers)(uint32_t code, int8_t* out) = nullptr;  // [8]

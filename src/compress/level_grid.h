@@ -18,11 +18,11 @@ class LevelGrid {
 
   // Reads the scales of a block; its levels do not matter.
   void read(const uint8_t* block);
-  // The same for one position: only its values are valid afterwards.
+  // Reads one position: only its values are valid afterwards.
   void read(const uint8_t* block, int value);
-  // Encodes `values` by `search` if it is there; otherwise as plain rounding does, and with the values clamped to 1 - k
-  // / 32 of their range for k up to `clips`; `block` gets the one with the smallest error, the sum over `weights` *
-  // (value - nearest)^2. Then reads it.
+  // Encodes `values` by `search` if there is one. Otherwise tries plain rounding, and plain rounding of the values
+  // clamped to 1 - k / 32 of their range for k up to `clips`. `block` receives the encoding with the smallest error,
+  // the sum over `weights` * (value - nearest)^2. Then reads it.
   void choose(const float* values, const double* weights, int clips, ScaleSearch* search, uint8_t* block);
 
   // The nearest level; of two equally near, the lower one.

@@ -28,10 +28,10 @@ struct LevelScales {
 struct ScaleLayout {
   std::string_view format;
   int groups = 1;
-  int least_scale = 1, most_scale = 1;                                 // of scale[g]
-  int most_minimum = 0;                                                // of minimum[g]; 0: there are none
-  bool free_minimum = false;                                           // dmin may be negative
-  bool power_of_two = false;                                           // d
+  int least_scale = 1, most_scale = 1;  // range of scale[g]
+  int most_minimum = 0;                 // maximum of minimum[g]; 0: there are no minimums
+  bool free_minimum = false;            // dmin may be negative
+  bool power_of_two = false;            // d
   void (*store)(const LevelScales& scales, uint8_t* block) = nullptr;  // leaves the levels alone
 
   bool sub_scales() const { return most_scale > 1; }

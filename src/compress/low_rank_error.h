@@ -1,5 +1,5 @@
-// The error that rounding made in a matrix, and the low-rank pair that puts back the most of it (LQER; LoRC of
-// ZeroQuant-V2): of all pairs of a rank, B A is the one that leaves the smallest error of the outputs, with the inputs'
+// The error that rounding made in a matrix, and the low-rank pair that corrects most of it (LQER; LoRC of
+// ZeroQuant-V2). Among all pairs of a rank, B A leaves the smallest error of the outputs, weighted with the inputs'
 // norms or all of their second moments H: B is an orthonormal basis of the largest eigenvectors of E H E^T, and
 // A = B^T E. Subspace iteration finds them; it starts from fixed numbers, and all sums have a fixed order. Pure
 // functions.

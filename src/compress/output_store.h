@@ -19,7 +19,7 @@ class OutputStore {
     int64_t size = 0;    // 0: there are none
   };
 
-  // From now on what is kept goes to a file beside `path`. Errors: resource.
+  // Keeps further data in a file next to `path` from now on. Errors: resource.
   Result<void> use_disk(const std::string& path);
   bool on_disk() const { return file_.has_value(); }
 

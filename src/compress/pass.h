@@ -1,7 +1,7 @@
-// Pass: one step of a compression. It changes a matrix, given what the calibration measured of the matrix's input rows:
-// a quantizer chooses the levels of its format, a pruner sets weights to zero, a factorizer replaces it by a low-rank
-// pair. One file each under quantizers/, pruners/, factorizers/ or parts/ and one line in builtin.cc. A pass belongs to
-// one pipeline and is called only on its thread.
+// Pass: one step of a compression. It changes a matrix, using what the calibration measured of the matrix's input rows.
+// A quantizer chooses the levels of its format, a pruner sets weights to zero, a factorizer replaces the matrix by a
+// low-rank pair. Each pass is one file under quantizers/, pruners/, factorizers/ or parts/ and one entry in builtin.cc.
+// A pass belongs to one pipeline and is called only on its thread.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 
 namespace millrace {
 
-// What a calibration can measure of a matrix's input rows; bits of Pass::needs().
+// Statistics of a matrix's input rows that a calibration can measure; bits of Pass::needs().
 enum StatisticBits : uint32_t {
   kNoStatistics = 0,
   kInputNorms = 1,        // LinearStatistics::squares
@@ -30,12 +30,12 @@ enum StatisticBits : uint32_t {
   kInputRanges = 4,       // LinearStatistics::least, most
   kInputSamples = 8,      // LinearStatistics::samples
   kInputSums = 16,        // LinearStatistics::sums
-  kForwardPasses = 32,    // what a structural pass measures itself
+  kForwardPasses = 32,    // a structural pass measures by itself
   kInputMagnitudes = 64,  // LinearStatistics::magnitudes
 };
 
 struct LinearStatistics {
-  LinearId id;                     // of the first of the matrices that read these rows
+  LinearId id;                     // id of the first matrix that reads these rows
   int64_t rows = 0;                // measured
   std::vector<double> squares;     // [cols], sum of the squares of each input
   SecondMoments moments;           // no columns if not needed
@@ -51,7 +51,7 @@ struct LinearStatistics {
   float largest(size_t col) const { return std::max(std::fabs(least[col]), std::fabs(most[col])); }
 };
 
-// What is stored beside the matrix (tensor/weight_parts.h).
+// Parts stored in addition to the matrix (tensor/weight_parts.h).
 struct PassParts {
   InputChange input;
   OutputChange output;
@@ -76,8 +76,8 @@ struct PassMatrix {
   LinearId id;
   int64_t rows = 0, cols = 0;
   std::vector<float> values;       // [rows, cols]
-  std::vector<uint8_t> kept;       // [rows, cols], 0: pruned, zero in the output whatever `values` holds; empty: all
-  const Format* format = nullptr;  // of the output
+  std::vector<uint8_t> kept;       // [rows, cols], 0: pruned, zero in the output for any `values`; empty: all are kept
+  const Format* format = nullptr;  // format of the output
   std::vector<uint8_t> encoded;    // rows in `format` whose levels a pass chose; empty: `values` are rounded
   Codebook codebook;               // with bits: `encoded` are rows of its indices, in place of `format`
   PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`, rows
@@ -95,14 +95,14 @@ struct PassMatrix {
   bool pruned(int64_t row, int64_t col) const { return !kept.empty() && !kept[static_cast<size_t>(row * cols + col)]; }
 };
 
-// What a pass did to one matrix: "quantized", "pruned", or "left" with the reason; and figures for the report.
+// Result of a pass for one matrix: "quantized", "pruned", or "left" with the reason; and figures for the report.
 struct PassRow {
   std::string action;
   std::string why;
   std::vector<std::pair<std::string, double>> figures;
 };
 
-// What a pass would do, as far as sizes tell.
+// Expected result of a pass, as far as sizes tell.
 struct PassPreview {
   std::string action, why;
   bool estimate = false;  // the matrix's size depends on its weights or on the text
@@ -130,10 +130,11 @@ class Pass {
   // The output format of all matrices, as `millrace convert --format` applies it; "": unchanged. Only of a pipeline's
   // last pass.
   virtual std::string format() const { return ""; }
-  // Formats of which it chooses one for each tensor, by all matrices, before it changes any; empty: format() is that of
-  // all. A tensor whose rows do not fit one gets the replacement that `millrace convert` chooses.
+  // Formats of which the pass chooses one for each tensor, after looking at all matrices and before it changes any;
+  // empty: all have format(). If the rows of a tensor do not fit a format, it is assigned the replacement that
+  // `millrace convert` chooses.
   virtual std::vector<const Format*> choices() const { return {}; }
-  // What a matrix costs in `matrix.format`; a stack of experts costs the sum.
+  // Cost of a matrix in `matrix.format`; a stack of experts costs the sum.
   virtual double format_cost(const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                              ThreadPool& /*pool*/) {
     return 0;
@@ -142,14 +143,14 @@ class Pass {
   virtual Result<std::vector<size_t>> choose_formats(const std::vector<FormatCosts>& tensors) {
     return std::vector<size_t>(tensors.size());
   }
-  // Whether it chooses the levels of the matrices.
+  // Returns true if the pass chooses the levels of the matrices.
   virtual bool fixes_levels() const { return !format().empty(); }
-  // Whether it chooses levels in whatever format a matrix has, and adds nothing to it, so that a matrix whose format is
-  // fixed (keep_rules.h) may have it. All others leave such a matrix alone.
+  // Returns true if the pass chooses levels in any format that a matrix has, and adds nothing to it. Such a pass may
+  // change a matrix whose format is fixed (keep_rules.h); all others leave it alone.
   virtual bool rounds_to_any_format() const { return false; }
-  // Whether it adds parts and leaves the levels alone: it may then follow the pass that chose them.
+  // Returns true if the pass adds parts and leaves the levels alone; it may then follow the pass that chose them.
   virtual bool corrects() const { return false; }
-  // Whether it changes the order of the inputs, so that statistics no longer fit: only the last pass may.
+  // Returns true if the pass changes the order of the inputs, so that statistics no longer fit: only the last pass may.
   virtual bool orders_inputs() const { return false; }
   // Memory while it works on a matrix, in addition to the matrix and its statistics.
   virtual int64_t working_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
@@ -161,8 +162,8 @@ class Pass {
   // A matrix of the input model, before all passes, in the order in which they are compressed.
   virtual void survey(int /*time*/, const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                       ThreadPool& /*pool*/) {}
-  // What apply() would do to a matrix that has sizes, a format and parts, but no values: it fills the codebook and the
-  // parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
+  // Does what apply() would do to a matrix that has sizes, a format and parts, but no values. It fills the codebook and
+  // the parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
   virtual Result<PassPreview> preview(PassMatrix& /*matrix*/) const {
     return PassPreview{fixes_levels() ? "quantized" : "changed", "", false};
   }

@@ -8,10 +8,10 @@
 
 namespace millrace {
 
-// Of the option "format": null if it is empty. Errors: user.
+// Format of the option "format"; null if it is empty. Errors: user.
 Result<const Format*> stored_format(const OptionValues& options);
 
-// What inputs are rounded to while the model runs (tensor/weight_parts.h).
+// Numbers to which inputs are rounded while the model runs (tensor/weight_parts.h).
 struct InputFormat {
   InputSegment number;  // without columns; no bits: inputs are not rounded
   int64_t group = 0;    // columns with one scale a token; 0: all
@@ -22,7 +22,7 @@ struct InputFormat {
   std::vector<InputSegment> rounding(int64_t columns) const;
 };
 
-// Of the options "inputs" (none, int2 to int8, e2m1, e4m3 ...), "input_group" and "clip". Errors: user.
+// Reads the options "inputs" (none, int2 to int8, e2m1, e4m3 ...), "input_group" and "clip". Errors: user.
 Result<InputFormat> input_format(const OptionValues& options);
 
 // Why a pass that changes a matrix's inputs leaves it alone; empty: it need not.

@@ -12,13 +12,13 @@ namespace millrace {
 // The tensor of this name. Errors: unsupported (there is none).
 Result<OutputTensor*> find_output(ConversionPlan& plan, const std::string& name);
 
-// Only these layers, ascending, which are numbered anew. Errors: unsupported (layers of different kinds, which the
+// Keeps only these layers, ascending, and renumbers them. Errors: unsupported (layers of different kinds, which the
 // metadata describe by their numbers).
 Result<void> keep_layers(ConversionPlan& plan, const ArchSpec& spec, const std::string& architecture,
                          const std::vector<int64_t>& layers);
 
-// Of each layer with experts, by its number, only these experts, ascending; as many in every layer. Errors: unsupported
-// (a model whose experts have further tensors or groups).
+// Keeps, in each layer with experts, by its number, only these experts, ascending; the same number in every layer.
+// Errors: unsupported (a model whose experts have further tensors or groups).
 Result<void> keep_experts(ConversionPlan& plan, const ArchSpec& spec, const std::string& architecture,
                           const std::vector<std::vector<int32_t>>& experts);
 

@@ -22,7 +22,7 @@ inline Square hessian_of(const LinearStatistics& statistics, double damp) {
   return out;
 }
 
-// Of a positive definite matrix, by Gauss and Jordan.
+// Inverse of a positive definite matrix, by Gauss and Jordan.
 inline Square inverse_of(Square a) {
   const size_t n = a.size();
   Square out(n, std::vector<double>(n));

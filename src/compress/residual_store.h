@@ -14,13 +14,13 @@ namespace millrace {
 
 class ResidualStore {
  public:
-  // Of `values` floats a window. In memory if that takes at most `in_memory` bytes, else in a file beside `path`.
-  // Errors: resource.
+  // Stores `values` floats a window: in memory if that needs at most `in_memory` bytes, otherwise in a file next to
+  // `path`. Errors: resource.
   static Result<ResidualStore> create(int64_t windows, int64_t values, int64_t in_memory, const std::string& path,
                                       std::shared_ptr<MemoryAccounts> accounts);
 
   Result<void> write(int64_t window, const float* rows);
-  // What was written. Errors: resource.
+  // Reads what was written. Errors: resource.
   Result<void> read(int64_t window, float* rows) const;
   bool on_disk() const { return file_.has_value(); }
 

@@ -1,12 +1,12 @@
-// RunState: the finished decoder blocks of a compression, so that a run that was stopped can continue. A folder beside
-// the output:
+// RunState: the finished decoder blocks of a compression, so that a run that was stopped can continue. It is a folder
+// next to the output:
 //
 //   OUT.gguf.partial/run.json       what the blocks depend on: the input, the passes, the text ...
 //                    block-3        the tensors of block 3 as they will be stored, and their rows of the report
 //
 // A block's file is a head in JSON and the bytes that it names, with a checksum (XXH3-128) behind them. It appears only
-// when it is complete; a damaged one counts as absent. Of the same version, processor and options only, so the layout
-// is free to change. Not thread-safe.
+// when it is complete; a damaged one counts as absent. A folder is used only by the same version, processor and
+// options, so the layout may change. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 
 namespace millrace {
 
-// What became of one tensor of the plan.
+// Result for one tensor of the plan.
 struct TensorResult {
   size_t tensor = 0;           // place in the plan
   bool factored = false;       // only its parts are stored
-  int64_t index_bytes = 0;     // of a row of codebook indices; 0: rows in the tensor's format
+  int64_t index_bytes = 0;     // bytes of a row of codebook indices; 0: rows in the tensor's format
   std::vector<uint8_t> bytes;  // empty: as `millrace convert` would write it, or factored
   std::vector<PartTensor> parts;
   std::vector<CompressedMatrix> matrices;

@@ -1,6 +1,6 @@
-// SampleError: what a candidate of a search costs: the squared change of some outputs of a matrix on sampled input
-// rows, with both the weights and the inputs rounded. Weights are rounded plainly to the matrix's format. Every sum has
-// a fixed order, so that the choice does not depend on the number of threads. Thread-safe.
+// SampleError: the cost of a search's candidate: the squared change of some outputs of a matrix on sampled input rows,
+// with both the weights and the inputs rounded. Weights are rounded plainly to the matrix's format. Every sum has a
+// fixed order, so that the choice does not depend on the number of threads. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class SampleError {
   // Both outlive it; `statistics` has samples.
   SampleError(const PassMatrix& matrix, const LinearStatistics& statistics);
 
-  // Of y = Q(W T^-1) r(t(x)) + W shift.
+  // Cost of y = Q(W T^-1) r(t(x)) + W shift.
   double of(const InputChange& change, ThreadPool& pool) const;
   static int64_t bytes(int64_t cols) { return 2 * LinearStatistics::kMostSamples * cols * 4; }
 
@@ -23,7 +23,7 @@ class SampleError {
 
   const PassMatrix& matrix_;
   const std::vector<float>& samples_;
-  std::vector<int64_t> rows_;  // of the matrix, evenly spaced
+  std::vector<int64_t> rows_;  // sampled rows of the matrix, evenly spaced
 };
 
 }  // namespace millrace

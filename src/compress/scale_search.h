@@ -3,9 +3,9 @@
 //   range of each group, clipped by several parts  ->  nearest levels  ->  scale and minimum of least error for these
 //   best of each group  ->  several d, dmin  ->  sub-scales and sub-minimums that leave the least error under each
 //
-// Plain rounding covers the whole range of a block, whatever an error in its largest value costs. What is found is
-// compared with it at the end, so that the error is never larger. All sums are in double, in index order. Not
-// thread-safe.
+// Plain rounding covers the whole range of a block, even where an error in its largest value would cost less. The
+// result of the search is compared with it at the end, so the error is never larger. All sums are in double, in index
+// order. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -55,11 +55,11 @@ class ScaleSearch {
   double clip_;                  // largest part of a range that is clipped
   std::vector<double> units_;    // ascending
   std::vector<double> middles_;  // between them
-  std::vector<int> levels_;      // of each of units_
-  // Of the block at hand.
+  std::vector<int> levels_;      // levels of each of units_
+  // Values of the current block.
   const float* values_ = nullptr;
   const double* weights_ = nullptr;
-  std::vector<Fit> fits_;  // of each group
+  std::vector<Fit> fits_;  // fits of each group
   std::vector<float> decoded_;
   std::vector<uint8_t> plain_;
 };

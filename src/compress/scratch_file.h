@@ -1,5 +1,5 @@
-// ScratchFile: bytes on the disk for the time of one run. The file has no name once it is open, so that nothing of it
-// is left however the run ends. Not thread-safe.
+// ScratchFile: bytes on the disk for the time of one run. The file has no name once it is open, so it disappears when
+// the run ends in any way. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -12,16 +12,16 @@
 
 namespace millrace {
 
-// What a structural pass works with.
+// Inputs and outputs of a structural pass.
 struct StructuralWork {
-  const ArchSpec& spec;      // of the input, as loaded
+  const ArchSpec& spec;      // spec of the input, as loaded
   std::string architecture;  // prefix of the metadata's keys: "llama"
   ConversionPlan& plan;
   InputCalibration* calibration;  // null if the pass needs none
   const KernelTable& kernels;
   ThreadPool& pool;
   std::shared_ptr<MemoryAccounts> accounts;
-  std::vector<std::pair<std::string, PassRow>>& report;  // what became of each part, by its name: "blk.3"
+  std::vector<std::pair<std::string, PassRow>>& report;  // results by part: "blk.3"
 };
 
 class StructuralPass : public Pass {

@@ -1,8 +1,8 @@
 // TriangleFactor: H = R R^T with an upper triangular R, the Cholesky factor from the last column to the first. Blocked
 // and parallel; every sum has a fixed order, so that R does not depend on the number of threads. Immutable once made.
 //
-// Of an error e of one row of a matrix, e^T H e = sum over i of (R^T e)_i ^ 2, and (R^T e)_i depends on e_0 .. e_i
-// only: columns can be rounded one after the other, each with the error of the earlier ones in view.
+// For an error e of one row of a matrix, e^T H e = sum over i of (R^T e)_i ^ 2, and (R^T e)_i depends only on e_0 ..
+// e_i. So columns can be rounded one after the other, where each compensates the errors of the earlier ones.
 #pragma once
 
 #include <cstdint>

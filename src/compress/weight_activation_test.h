@@ -1,4 +1,4 @@
-// Matrices whose inputs have outliers, and outputs as the definition of weight parts has them, for tests of the
+// Matrices whose inputs have outliers, and outputs computed by the definition of weight parts, for tests of the
 // quantizers of weights and activations.
 #pragma once
 

@@ -1,10 +1,10 @@
 // Fits the centroids of the attention pattern routing_transformer to a model (Roy et al., 2020, section 4.1): k-means
 // of the keys of each KV head on a text, normalized as the pattern does it. The paper moves centroids while it trains,
-// by a moving average of the vectors that are nearest to each; here all of them are at hand, and whole rounds of
-// k-means (Lloyd, 1982) end where that average does.
+// by a moving average of the vectors that are nearest to each. Here all vectors are available, and rounds of k-means
+// (Lloyd, 1982) converge to the same averages.
 //
-// The paper averages queries and keys, which its models share. Elsewhere the two lie apart, and centroids between them
-// fit neither: they keep less of the attention than those of the keys alone.
+// The paper averages queries and keys, which are equal in its models. In other models the two are far from each other,
+// and centroids between them fit neither: they keep less of the attention than centroids of the keys alone.
 #pragma once
 
 #include <memory>
@@ -19,16 +19,16 @@ struct CentroidFitOptions {
   int threads = 0;         // 0: all cores
   int64_t context = 1024;  // tokens of the windows that the text is cut into
   int64_t clusters = 32;
-  int64_t keys = 4096;  // of a head, at most
+  int64_t keys = 4096;  // maximum number of keys of a head
   int rounds = 12;
 };
 
-// Spherical k-means: `centroids` directions among these vectors [n, dims], each of length 1. It begins with vectors far
-// from each other. The same bits whatever happens. Pure.
+// Spherical k-means: returns `centroids` directions of length 1 among these vectors [n, dims]. It begins with vectors
+// far from each other. Deterministic. Pure.
 std::vector<float> cluster_directions(std::span<const float> vectors, int64_t dims, int64_t clusters, int rounds);
 
-// The same bits whatever the threads. Errors: user (a text that is too short, options), unsupported (layers that do not
-// see every key, or of different sizes), resource.
+// Deterministic for any number of threads. Errors: user (a text that is too short, options), unsupported (layers that
+// do not see every key, or of different sizes), resource.
 Result<RoutingCentroids> fit_routing_centroids(const std::shared_ptr<const LanguageModel>& model,
                                                std::span<const TokenId> tokens, const CentroidFitOptions& options);
 

@@ -11,7 +11,7 @@ namespace millrace {
 
 struct TokenDivergence {
   double kl = 0;                  // sum p_ref (log p_ref - log p), natural logarithm
-  double reference_nll = 0;       // of the actual token
+  double reference_nll = 0;       // for the actual token
   double probability_change = 0;  // p(token) - p_ref(token)
   bool same_top = false;
 };

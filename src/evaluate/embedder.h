@@ -20,7 +20,7 @@ namespace millrace {
 
 struct EmbedderOptions {
   int threads = 0;             // 0: all cores
-  int64_t context = 512;       // of the longest text
+  int64_t context = 512;       // tokens of the longest text
   int64_t batch_tokens = 512;  // in one forward pass
   std::string kv_format = "f16";
 };
@@ -56,9 +56,9 @@ class Embedder {
     bool last;  // last row of its text
   };
   std::vector<Row> rows_;
-  std::vector<BlockId> open_blocks_;   // of the text that continues in the next batch
-  std::vector<BlockId> whole_blocks_;  // of texts that end in this batch
-  std::vector<double> sum_;            // of the current text, for the mean
+  std::vector<BlockId> open_blocks_;   // blocks of the text that continues in the next batch
+  std::vector<BlockId> whole_blocks_;  // blocks of texts that end in this batch
+  std::vector<double> sum_;            // sum over the current text, for the mean
   std::vector<float> values_;          // ... its vectors
 };
 

@@ -1,9 +1,9 @@
 // Fits the levels of the KV codec kvquant to a text, for keys and for values of each layer (Hooper et al., 2024,
-// KVQuant, section 3.2). The model reads the text with the codec at work; what each vector's levels are to cover, its
-// values between -1 and 1 without outliers, goes into a histogram, where an error counts by the square of the vector's
-// range. The levels are the centers that are optimal for the histogram.
+// KVQuant, section 3.2). The model reads the text with the codec in use. The values of each vector, scaled to -1 to 1
+// and without outliers, are added to a histogram, where an error is weighted by the square of the vector's range. The
+// levels are the centers that are optimal for the histogram.
 //
-// The paper also weighs errors by the Fisher information of each value, for which it needs gradients; here it is not.
+// The paper also weights errors by the Fisher information of each value, which needs gradients; this fit does not.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ struct KvQuantFit {
   std::vector<KvQuantFitError> keys, values;  // by layer; 0 in layers without keys
 };
 
-// The same bits whatever the threads. Errors: user (a text that is too short, options), unsupported, resource.
+// Deterministic for any number of threads. Errors: user (a text that is too short, options), unsupported, resource.
 Result<KvQuantFit> fit_kvquant_levels(const std::shared_ptr<const LanguageModel>& model,
                                       std::span<const TokenId> tokens, const KvQuantFitOptions& options);
 

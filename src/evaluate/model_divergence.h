@@ -1,6 +1,6 @@
-// A model beside a reference with the same vocabulary, on one text: both perplexities and how far the distributions
-// are. Both models are in memory, and each window of the text runs through one after the other, so that no logits are
-// stored. The windows are those of `millrace perplexity`.
+// Compares a model with a reference that has the same vocabulary, on one text: both perplexities, and the distance of
+// the distributions. Both models are in memory, and each window of the text runs through one after the other, so that
+// no logits are stored. The windows are those of `millrace perplexity`.
 #pragma once
 
 #include <functional>

@@ -1,11 +1,11 @@
-// Pattern search: which pattern each head gets in the attention pattern minference: the newest blocks (A-shape), lines
-// (vertical-slash) in several divisions of vertical and slash ones, or blocks by their mean keys (block-sparse), all of
-// which see about as many blocks. On a text, each of them is measured in every KV head, by the attention to all keys
-// that it keeps while the model attends to all; a head gets the one that keeps most. `millrace pattern-search` prints
-// the choice.
+// Pattern search: chooses a pattern for each head in the attention pattern minference. Candidates are the newest blocks
+// (A-shape), lines (vertical-slash) in several divisions of vertical and slash ones, and blocks by their mean keys
+// (block-sparse); all see about the same number of blocks. On a text, each candidate is measured in every KV head while
+// the model attends to all keys: by the share of that attention that it keeps. A head is assigned the candidate that
+// keeps most. `millrace pattern-search` prints the choice.
 //
-// MInference (Jiang et al., 2024) compares outputs at equal cost in its kernels; here the attention that is kept, at an
-// equal number of blocks.
+// MInference (Jiang et al., 2024) compares outputs at equal cost in its kernels. Here the kept attention is compared at
+// an equal number of blocks.
 #pragma once
 
 #include <span>
@@ -23,12 +23,12 @@ struct PatternSearchOptions {
   int64_t sinks = 1;
   int64_t window = 1;
   int64_t last = 8;
-  int64_t blocks = 16;  // that a query sees beside the first and the newest ones
+  int64_t blocks = 16;  // blocks that a query sees in addition to the first and the newest ones
 
-  std::string options() const;  // of the pattern, all but its heads
+  std::string options() const;  // options of the pattern, without its heads
 };
 
-// What one pattern keeps in one head, in the mean over queries.
+// Attention that one pattern keeps in one head, on average over queries.
 struct PatternGain {
   std::string head;  // as in the option `heads`
   double mass = 0;
@@ -37,16 +37,16 @@ struct PatternGain {
 
 struct ChosenPatterns {
   std::vector<std::string> heads;
-  double mass = 0;  // in the mean over heads
+  double mass = 0;  // on average over heads
   double keys = 0;
 
-  std::string text() const;  // as of the option `heads`
+  std::string text() const;  // as the option `heads`
 };
 
 // That see about as many blocks.
 std::vector<std::string> candidate_heads(const PatternSearchOptions& options);
 
-// `gains`: of each head, the same patterns. Of equal ones, the first. Pure.
+// `gains`: for each head, the same patterns. Among equal ones, the first is chosen. Pure.
 ChosenPatterns choose_patterns(std::span<const std::vector<PatternGain>> gains);
 
 // The best of the choices that give every head the same pattern. Pure.

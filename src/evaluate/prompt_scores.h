@@ -1,8 +1,9 @@
 // ModelScores: the scores that prompt compressors need, computed by the model that answers or by another one, which
 // reads the same text with its own tokenizer. In a server the model that answers scores in its engine's steps
-// (score_with()); other models, and that one without an engine, have a scorer, which runs on the threads of the model
-// that answers and in its memory budget. Windows of kWindow tokens, or fewer where less fits, overlap by half, so
-// memory does not grow with the prompt, and the scores depend on the tokens and the window alone. Not thread-safe.
+// (score_with()). Other models, and the answering model without an engine, have a scorer, which runs on the threads of
+// the model that answers and in its memory budget. Windows of kWindow tokens, or fewer if memory is short, overlap by
+// half. So memory does not grow with the prompt, and the scores depend on the tokens and the window alone. Not
+// thread-safe.
 //
 // Memory of a scorer: keys and values of three windows in f16, and the activations and logits of one batch; charged to
 // the model's accounts when it is opened.
@@ -21,7 +22,7 @@ namespace millrace {
 class ModelScores final : public PromptScores {
  public:
   static constexpr int64_t kWindow = 512;                   // tokens; less for models with a shorter context
-  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // of one prompt
+  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // maximum for one prompt
 
   // `model` answers. `threads`: of a forward pass, 0: all cores.
   ModelScores(std::shared_ptr<const LanguageModel> model, int threads);
@@ -33,7 +34,7 @@ class ModelScores final : public PromptScores {
   // -log of the probability of each token that the windows score, in their order, by the model that answers.
   using WindowScores =
       std::function<Result<std::vector<float>>(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows)>;
-  // Of windows of up to `context` tokens.
+  // Scores in windows of up to `context` tokens.
   void score_with(WindowScores scores, int64_t context) {
     own_scores_ = std::move(scores);
     own_context_ = context;
@@ -61,7 +62,7 @@ class ModelScores final : public PromptScores {
   int64_t own_context_ = 0;
   std::function<Result<void>()> check_;   // null: none
   WindowScores own_scores_;               // null: a scorer of its own
-  std::shared_ptr<ThreadPool> pool_;      // of the model that answers; null until a scorer is opened
+  std::shared_ptr<ThreadPool> pool_;      // pool of the model that answers; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the model that answers
 };
 

@@ -46,10 +46,10 @@ struct ScorerOptions {
   int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
   std::shared_ptr<const KvCodec> kv_codec;  // in place of that of kv_format, whose rows are the raw ones; null: none
-  // Token evictor NAME[:key=value,...], at work from each window's first token on, whatever its prompt option says; "":
-  // none. Windows then run one after the other, in batches of at most its slack.
+  // Token evictor NAME[:key=value,...]; "": none. It drops tokens from each window's first token on, even if its prompt
+  // option says otherwise. Windows then run one after the other, in batches of at most its slack.
   std::string evictor;
-  std::vector<std::string> kernels;  // as of EngineOptions
+  std::vector<std::string> kernels;  // as in EngineOptions
   // Runs on these threads, of another model's runner; null: on the model's own (SharedThreads).
   std::shared_ptr<ThreadPool> pool;
 };
@@ -77,17 +77,17 @@ class Scorer {
   ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
   int64_t kv_bytes_per_token() const { return runner_->kv().layout().bytes_per_token(); }
-  // Of one window, in addition: the raw rows that a KV codec keeps of the newest tokens.
+  // Bytes of one window in addition: the raw rows that a KV codec keeps of the newest tokens.
   int64_t kv_tail_bytes() const {
     const KvLayout& layout = runner_->kv().layout();
     return layout.encodes() ? layout.state_bytes() : 0;
   }
-  // Of one window, at most; tokens, of layers that see all, on average where these have budgets of their own. Where
-  // gates choose, what the windows so far have stored.
+  // Maximum number of tokens that one window stores in layers that see all, on average over layers with their own
+  // budgets. Where gates choose: what the windows so far have stored.
   int64_t stored_tokens() const {
     return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
   }
-  // Of all windows so far; null: the KV format has one part.
+  // Counters of all windows so far; null: the KV format has no residuals.
   const RestReads* rest_reads() const {
     const KvPool& kv = runner_->kv();
     return kv.layout().has_rests() ? &kv.rest_reads() : nullptr;
@@ -109,10 +109,10 @@ class Scorer {
   std::vector<std::vector<BlockId>> blocks_;  // by group of layers, of all windows
   int64_t slots_ = 0;                         // windows whose keys and values are stored at once
   int64_t longest_ = 0;
-  int64_t tables_ = 1;                        // of a window: those of layers that have blocks of their own
+  int64_t tables_ = 1;                        // tables of a window: one for each layer with its own blocks
   std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
   std::unique_ptr<EvictionObserver> observer_;
-  std::unique_ptr<TokenEviction> eviction_;  // of the current window
+  std::unique_ptr<TokenEviction> eviction_;  // eviction of the current window
   int64_t most_kept_ = 0;                    // tokens, where gates choose
   std::vector<ScoredRow> rows_;
 };

@@ -1,11 +1,11 @@
-// SkipMeasure: what a model gains by drafting for itself without some of its blocks, predicted from a text. The same on
-// every machine: acceptance is counted, and a pass costs the bytes of the weights that it reads.
+// SkipMeasure: predicts from a text what a model gains by drafting for itself without some of its blocks. The result is
+// the same on every machine: acceptance is counted, and a pass costs the bytes of the weights that it reads.
 //
-// The text is divided into windows, whose first tokens are context only. From every k-th token on, a chunk of k tokens
-// runs without the blocks, after keys and values of the whole model, as a draft does while it is right. Where the whole
-// model would have written the chunk's first token, the chunk is a draft, as far as the whole model would have written
-// it. Of the drafts that get to their i-th token, a share is right about the next one: the product of the shares
-// is how many get on.
+// The text is divided into windows, whose first tokens are context only. After every k-th token a chunk of k tokens
+// runs without the blocks, on keys and values of the whole model, as a draft does while it is right. If the whole model
+// would have written the chunk's first token, the chunk counts as a draft, up to the first token that the whole model
+// would not have written. For each place i, among the drafts that reach their i-th token, a share is right about the
+// next one. The product of the shares is the share of drafts that reach a place.
 //
 //   gain = (1 + kept tokens of a draft) / (1 + k * bytes of what is left / bytes of all), of the k with the most
 #pragma once
@@ -28,16 +28,16 @@ struct SkipMeasureOptions {
 };
 
 struct SkipGain {
-  double gain = 0;  // tokens a second, beside plain decoding's
+  double gain = 0;  // tokens a second, compared with plain decoding
   int64_t k = 1;    // tokens of a draft with which it is reached
-  double kept = 0;  // of those, tokens that are kept on average
-  double cost = 1;  // of a drafting pass; a pass of the whole model costs 1
+  double kept = 0;  // drafted tokens that are kept, on average
+  double cost = 1;  // cost of a drafting pass; a pass of the whole model costs 1
 };
 
 class SkipMeasure {
  public:
-  // Errors: user (a text that is too short, or that the model would have written nothing of), unsupported (recurrent
-  // layers), resource.
+  // Errors: user (the text is too short, or the model would have written none of it), unsupported (recurrent layers),
+  // resource.
   static Result<std::unique_ptr<SkipMeasure>> create(std::shared_ptr<const LanguageModel> model,
                                                      std::vector<TokenId> tokens, const SkipMeasureOptions& options);
 
@@ -62,14 +62,14 @@ class SkipMeasure {
   SkipMeasureOptions options_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<BlockId>> blocks_;  // by window
-  std::vector<TokenId> tokens_;               // of all windows
-  std::vector<TokenId> whole_;                // what the whole model puts behind each of them
+  std::vector<TokenId> tokens_;               // tokens of all windows
+  std::vector<TokenId> whole_;                // the token that the whole model predicts after each of them
   int64_t windows_ = 0, chunks_ = 0, drafts_ = 0;
   std::vector<double> attention_bytes_, mlp_bytes_;  // by layer
   double other_bytes_ = 0;
 };
 
-// Of the search's vector, which has the attention of every layer, then the MLPs.
+// Blocks in the search's vector, which has the attention of every layer, then the MLPs.
 SkippedBlocks skipped_blocks(const SkipVector& vector);
 SkipVector skip_vector(const SkippedBlocks& skipped);
 

@@ -1,9 +1,10 @@
-// Window search: the windows of the heads for the attention pattern semsa. On a text, the attention of every KV head is
-// measured with all keys, and what each of a list of windows would keep of it. Then every head starts with the
-// smallest, and the window is enlarged that gains most mass a key, until the heads together see as many keys as they
-// may. `millrace window-search` prints them, and the compression pass semsa stores them in a model's file.
+// Window search: the windows of the heads for the attention pattern semsa. On a text, the attention of every KV head to
+// all keys is measured, and the part of it that each of a list of windows would keep. Every head starts with the
+// smallest window. Then the window that gains most mass a key is enlarged, until the heads together see as many keys as
+// they may. `millrace window-search` prints them, and the compression pass semsa stores them in a model's file.
 //
-// MoA (Fu et al., 2024) weighs what is left out by the gradient of the loss; here all heads' attention counts the same.
+// MoA (Fu et al., 2024) weighs the attention that is left out by the gradient of the loss; here all heads' attention
+// counts equally.
 #pragma once
 
 #include <span>
@@ -21,10 +22,10 @@ struct WindowSearchOptions {
   int64_t context = 1024;  // tokens of the windows that the text is cut into
   int64_t block = 64;
   int64_t sinks = 1;
-  double keys = 0.25;  // the share of all keys that queries see, in the mean over heads
+  double keys = 0.25;  // the share of all keys that queries see, on average over heads
 };
 
-// What one window keeps in one head, in the mean over queries.
+// Attention that one window keeps in one head, on average over queries.
 struct WindowGain {
   HeadWindow window;
   double mass = 0;
@@ -32,21 +33,21 @@ struct WindowGain {
 };
 
 struct ChosenWindows {
-  std::vector<HeadWindow> windows;  // of each head
-  double mass = 0;                  // in the mean over heads
+  std::vector<HeadWindow> windows;  // windows of each head
+  double mass = 0;                  // on average over heads
   double keys = 0;
 
-  std::string text() const;  // as of semsa's option `windows`
+  std::string text() const;  // as semsa's option `windows`
 };
 
-// Measures while a model runs. The same bits whatever the threads.
+// Measures while a model runs. Deterministic for any number of threads.
 class WindowMeter final : public ForwardObserver {
  public:
   explicit WindowMeter(const WindowSearchOptions& options);
 
   void queries(const AttentionInput& in) override;
 
-  // Of the KV heads of all layers, in order.
+  // Gains of the KV heads of all layers, in order.
   std::vector<std::vector<WindowGain>> gains() const;
 
  private:
@@ -60,7 +61,7 @@ class WindowMeter final : public ForwardObserver {
   std::vector<double> before_;
 };
 
-// Whether windows of this model's heads can be measured. `what`: who asks. Errors: unsupported.
+// Checks that windows of this model's heads can be measured. `what`: name of the caller. Errors: unsupported.
 Result<void> check_window_layers(const ArchSpec& spec, int64_t context, std::string_view what);
 
 // `gains`: of each head, the same windows. Fewer keys than the smallest windows see cannot be had. Pure.

@@ -100,10 +100,10 @@ class ModelRunner {
   // bits: for callers that have many of them.
   void share_keys() { context_->shares_keys = true; }
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
-  // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
-  // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
   // Marks the tokens of the span as sampled or drafted, not part of a prompt.
   void answers() { batch_.spans.back().answer = true; }
+  // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
+  // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
   void add(TokenId token, int64_t position, bool output = false) {
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));

@@ -1,6 +1,6 @@
-// Acceptance: chooses the token at a position where one or more tokens were drafted. Where the token is one of these,
-// the row that was computed after it is valid and the stream goes on there without another step. One file each under
-// acceptance/ and one line in builtin.cc. Immutable, so that several threads may ask.
+// Acceptance: chooses the token at a position where one or more tokens were drafted. If the token is one of the drafted
+// ones, the row that was computed after it is valid, and the stream continues there without another step. Each rule is
+// one file under acceptance/ and one entry in builtin.cc. Immutable, so that several threads may ask.
 //
 //   p   the final distribution of the position: the row's candidates after the stream's sampling steps
 //   q   the distribution from which each drafted token was drawn; unknown for drafters that do not draw
@@ -30,9 +30,9 @@ struct DraftedToken {
 class Acceptance {
  public:
   virtual ~Acceptance() = default;
-  // True: the token is the one that plain sampling draws, whatever was drafted, and choose() is not called.
+  // true: the token is the one that plain sampling draws, for any drafted tokens, and choose() is not called.
   virtual bool exact() const { return false; }
-  // True: draft models draw with random numbers of their own, and choose() gets their odds. False: they draw with the
+  // true: draft models draw with separate random numbers, and choose() receives their odds. false: they draw with the
   // numbers of plain sampling, so that both models often draw the same token.
   virtual bool needs_odds() const { return false; }
   // `row` has two candidates or more, `drafted` one token or more. `scratch` is memory for one number a candidate.
@@ -40,8 +40,8 @@ class Acceptance {
                          std::vector<double>& scratch) const = 0;
 };
 
-// Whether the same tokens lead to both drafted tokens and are these: branches that were drawn independently may be
-// equal. -1: the stream's last token.
+// Returns true if drafted tokens a and b are equal and follow the same tokens: branches that were drawn independently
+// may be equal. -1: the stream's last token.
 inline bool same_path(const Draft& draft, int64_t a, int64_t b) {
   while (a != b) {
     if (a < 0 || b < 0 || draft.tokens[static_cast<size_t>(a)] != draft.tokens[static_cast<size_t>(b)]) return false;
@@ -51,8 +51,8 @@ inline bool same_path(const Draft& draft, int64_t a, int64_t b) {
   return true;
 }
 
-// Calls visit(i) for each drafted token, among the first `count`, that follows drafted token `at`, or one with the same
-// path, of which `at` is the first; visit returns false to stop.
+// Calls visit(i) for each drafted token, among the first `count`, that follows drafted token `at`, or a token with the
+// same path, of which `at` is the first; visit returns false to stop.
 template <typename Visit>
 void visit_children(const Draft& draft, int64_t at, int64_t count, Visit visit) {
   const int64_t end = draft.candidates(count);
@@ -76,7 +76,7 @@ const Registry<AcceptanceFactory>& acceptances();
 
 // `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text);
-// Whether it needs_odds(). Errors: as above.
+// Returns needs_odds() of the rule. Errors: as above.
 Result<bool> acceptance_needs_odds(std::string_view text);
 
 }  // namespace millrace

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// The share of drafts in which the candidate of this rank, from 0 on, was right at this place of a branch: what trees
-// of a fixed shape assume. Rough means of what the papers on Medusa and EAGLE report.
+// The share of drafts in which the candidate of this rank, from 0 on, was right at this place of a branch; trees of a
+// fixed shape assume it. Rough means of what the papers on Medusa and EAGLE report.
 inline float assumed_share(int64_t place, int64_t rank) {
   constexpr std::array<float, 4> kByRank = {0.6f, 0.15f, 0.07f, 0.04f};
   return kByRank[static_cast<size_t>(std::min<int64_t>(rank, 3))] * std::pow(0.9f, static_cast<float>(place));
@@ -34,8 +34,8 @@ class CandidateTree {
   void clear() { nodes_.clear(); }
   std::vector<Node>& nodes() { return nodes_; }
 
-  // The candidates behind `parent`: the token that was drawn, then the likeliest others, `top` in all. By what the
-  // model gives them, or what is assumed. Returns how many were added.
+  // Adds the candidates behind `parent`: the token that was drawn, then the likeliest others, `top` in all. Their
+  // probabilities are the model's, or assumed ones. Returns the number added.
   int64_t add(int64_t parent, const DraftPick& pick, int64_t top, bool assumed) {
     const int64_t place = parent < 0 ? 0 : nodes_[static_cast<size_t>(parent)].place + 1;
     const float reached = parent < 0 ? 1 : nodes_[static_cast<size_t>(parent)].score;

@@ -21,7 +21,7 @@ namespace millrace {
 inline constexpr int64_t kDatastoreHeader = 64;
 inline constexpr int64_t kMostDatastoreTokens = INT32_MAX - 1;
 
-// Of a vocabulary's tokens in their order; never 0.
+// Hash of a vocabulary's tokens in their order; never 0.
 uint64_t vocabulary_hash(std::span<const std::string> tokens);
 
 // `tokens` are in [0, vocab]. Errors: user (none, too many, or one out of range), resource (memory, the disk).
@@ -47,7 +47,7 @@ class Datastore {
     int64_t count() const { return end - begin; }
   };
   Range all() const { return {0, tokens_}; }
-  // Of the range, whose suffixes share their first `depth` tokens, those that have `token` behind them.
+  // Returns the part of the range, whose suffixes share their first `depth` tokens, that has `token` behind them.
   Range narrow(Range range, int64_t depth, TokenId token) const;
   Range find(std::span<const TokenId> sequence) const;
   // The token that a suffix has behind its first `depth` ones; -1: the text ends there.

@@ -1,6 +1,6 @@
-// How many tokens of each draft a step verifies: as many as make the step's tokens come fastest. A step of n streams
-// that runs d drafted tokens makes n tokens and the drafted ones that are kept; it takes longer with each of them.
-// Those most likely to be kept are added first, over all streams, and the best number of them is taken.
+// Chooses how many tokens of each draft a step verifies, to maximize tokens a second. A step of n streams that runs d
+// drafted tokens produces n tokens plus the drafted ones that are kept; each drafted token makes it longer. Tokens most
+// likely to be kept are added first, over all streams, and the best number of them is used.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct DraftOffer {
   int64_t chosen = 0;  // set by choose()
 };
 
-// A step with drafted tokens beside the same step without.
+// Compares a step with drafted tokens to the same step without.
 struct DraftEstimate {
   int64_t tokens = 0;  // drafted ones; 0: none is likely enough, or there is no room
   double yield = 1;    // expected tokens of the step, as a multiple
@@ -49,9 +49,9 @@ class DraftLengths {
     parts_.push_back({kept, tokens, 0, offers_.size()});
     offers_.push_back({tokens, true, 0});
   }
-  // A tree of `candidates` tokens with `probes` behind them, which run for later drafts. The candidates run alone where
-  // the probes do not pay, never the probes alone. `kept` and `with_probes`: tokens that are expected to be kept where
-  // the candidates run alone, and where the probes run, too.
+  // A tree of `candidates` tokens with `probes` behind them, which run for later drafts. Where the probes do not pay,
+  // the candidates run alone; the probes never do. `kept` and `with_probes`: expected number of kept tokens if the
+  // candidates run alone, and if the probes run, too.
   void add_probed_tree(int64_t candidates, double kept, int64_t probes, double with_probes) {
     const double more = with_probes - kept;
     if (more * static_cast<double>(candidates) >= kept * static_cast<double>(probes))
@@ -106,7 +106,7 @@ class DraftLengths {
 
   std::vector<DraftOffer> offers_;
   std::vector<Part> parts_;
-  size_t best_parts_ = 0;  // of parts_, in order: those of the best lengths
+  size_t best_parts_ = 0;  // number of parts_, in order, that the best lengths have
 };
 
 }  // namespace millrace

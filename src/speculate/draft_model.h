@@ -1,6 +1,6 @@
 // DraftModel: the second model of a drafter that has one. An executor loads it and runs it over the KV blocks of the
-// engine's model, on the same threads: its layers are further planes of the same blocks, so that whatever happens to
-// the blocks of a stream happens to both models' keys and values. Engine thread only.
+// engine's model, on the same threads: its layers are further planes of the same blocks, so both models' keys and
+// values follow the blocks of a stream. Engine thread only.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@ namespace millrace {
 
 struct LiveStream;  // run/live_stream.h: what the executor needs of the stream
 
-// What the model says behind one token.
+// Predictions of the model behind one token.
 struct DraftPick {
   TokenId drawn = 0;  // with the stream's sampling and random numbers
-  // Of the model's distribution before the sampling; of a token that is not among the likeliest, the last one's share,
-  // which is no less. Like the next two set only if the run weighs.
+  // Share in the model's distribution before the sampling. For a token that is not among the likeliest, the share of
+  // the last of these, which is no smaller. Set only if the run weighs, as are the next two.
   float drawn_share = 0;
   std::array<TokenId, 4> likely = {};  // the likeliest tokens of it, best first ...
   std::array<float, 4> share = {};     // ... and their shares; 0: there is none
@@ -35,12 +35,12 @@ struct DraftRun {
   int64_t count = 0;
   bool draws = false;       // draws the token after the last one, with the stream's sampling
   TokenId drawn = 0;        // set by run(); of several branches, the first one's
-  int64_t branches = 1;     // of the draft
+  int64_t branches = 1;     // branches of the draft
   std::span<TokenId> more;  // set by run(): the tokens drawn for branches 1, 2, ...; in a level for those that it runs
   bool weighs = false;      // run() sets the confidence of a drafter with skips(), or the picks' shares
   float confidence = 1;     // the model's probability of its likeliest next token, before the stream's sampling
-  // Not of a drafter with skips(), nor of several branches. Of each of the run's last tokens, where more than the last
-  // one is drawn behind. Its tokens have no odds.
+  // Picks behind each of the run's last tokens, if tokens are drawn behind more than the last one. Its tokens have no
+  // odds. Not for a drafter with skips(), nor for several branches.
   std::span<DraftPick> picks = {};
 };
 

@@ -1,5 +1,5 @@
-// DraftOdds: the distribution from which a draft model drew a drafted token, after the stream's sampling steps. What
-// SpecInfer, SpecTr and speculative sampling call q.
+// DraftOdds: the distribution from which a draft model drew a drafted token, after the stream's sampling steps.
+// SpecInfer, SpecTr and speculative sampling call it q.
 #pragma once
 
 #include "millrace/token.h"

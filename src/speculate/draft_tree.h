@@ -32,7 +32,7 @@ inline int64_t add_branch(Draft& draft, std::span<const TokenId> branch, int64_t
   return added;
 }
 
-// Whether the draft has all of a continuation.
+// Returns true if the draft has all of a continuation.
 inline bool has_branch(const Draft& draft, std::span<const TokenId> branch) {
   int64_t at = -1;
   for (const TokenId token : branch)

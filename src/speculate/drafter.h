@@ -15,13 +15,13 @@
 
 namespace millrace {
 
-// What a drafter that runs the engine's own model leaves out of its passes (run/skip_choice.h), as its options say it.
+// Blocks that a drafter leaves out when it runs the engine's own model (run/skip_choice.h), as its options name them.
 struct SkipChoice {
   std::string attention, mlp;  // layers: "3+7-9"
-  std::string file;            // of `millrace draft-search`; all three empty: a default
+  std::string file;            // file of `millrace draft-search`; all three empty: a default
 };
 
-// What a drafter's model is, where it drafts from the hidden states of the engine's model (run/feature_runner.h).
+// The model of a drafter that drafts from the hidden states of the engine's model (run/feature_runner.h).
 struct FeatureChoice {
   enum class Kind : uint8_t { medusa, eagle, mtp, kangaroo, pass, longspec };
   Kind kind = Kind::medusa;
@@ -34,19 +34,20 @@ class Drafter {
   virtual ~Drafter() = default;
 
   virtual int64_t longest() const = 0;  // tokens of the longest draft
-  // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. Must be a
-  // function of the stream's tokens if recorded plans are to be replayed. stream.draft counts the accepted tokens.
+  // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. The result must
+  // depend on the stream's tokens alone if recorded plans are to be replayed. stream.draft counts the accepted tokens.
   virtual void propose(const Sequence& /*stream*/, int64_t /*most*/, std::vector<TokenId>& /*out*/) {}
 
-  // What it remembers of a stream, which may not allocate later; may be null. Made before the stream's first draft.
+  // Creates the drafter's memory of a stream, which may not allocate later; may be null. Called before the stream's
+  // first draft.
   virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
 
   // A drafter of trees, of at most kMaxTreeTokens tokens, has these in place of propose().
   virtual bool trees() const { return false; }
   // Fills `out`, which is empty, with up to `most` tokens; its first ones, where a step has no room for all.
   virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
-  virtual int64_t memory_bytes() const { return 0; }  // of what it remembers of one stream
-  // Of what it remembers beside that, of all streams together, for a model of `vocab` tokens.
+  virtual int64_t memory_bytes() const { return 0; }  // bytes of its memory of one stream
+  // Bytes of its further memory, of all streams together, for a model of `vocab` tokens.
   virtual int64_t shared_bytes(int64_t /*vocab*/) const { return 0; }
   // After a step with a draft of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
@@ -56,21 +57,21 @@ class Drafter {
   // drafts itself.
   virtual std::span<const std::unique_ptr<Drafter>> members() const { return {}; }
 
-  // A drafter that learns from the model's likeliest tokens gets this many of every row of logits of its streams.
+  // For a drafter that learns from the model's likeliest tokens: how many of them it receives for every row of logits.
   virtual int64_t learns() const { return 0; }
   // `best`: the likeliest tokens after `token` in the stream or in its draft, best first. Before observe().
   virtual void learn(const Sequence& /*stream*/, TokenId /*token*/, std::span<const TokenId> /*best*/) {}
 
   // Before the first draft: the model's tokens. Must not fail where check() has not.
   virtual void begin(int64_t /*vocab*/) {}
-  // Whether its files are whole and of this vocabulary; once for each engine, may take long. `tokens`: the vocabulary's
-  // texts, if they are known.
+  // Checks that its files are whole and fit this vocabulary; called once for each engine, may take long. `tokens`: the
+  // vocabulary's texts, if they are known.
   virtual Result<void> check(int64_t /*vocab*/, std::span<const std::string> /*tokens*/) const { return {}; }
 
-  // A drafter with a model of its own, whose drafts are chains or, in a tree, chains side by side (DraftRun), has these
-  // in place of propose(). They are called in every step, for all its streams at once. draft.stored is theirs.
+  // A drafter with its own model implements these functions instead of propose(). Its drafts are chains or, in a tree,
+  // chains side by side (DraftRun). They are called in every step, for all its streams at once, and set draft.stored.
   virtual bool has_model() const { return false; }
-  virtual std::string model_path() const { return {}; }  // what executors load; "": a built-in one
+  virtual std::string model_path() const { return {}; }  // model that executors load; "": a built-in one
   virtual int64_t depth() const { return longest(); }    // tokens of the longest branch of its trees
   virtual int64_t model_rows() const { return 1; }       // rows of logits that one run draws from, at most
   // Not null: its model is the engine's own without these blocks; model_path() is not used, draft.stored stays kAll.
@@ -89,19 +90,18 @@ const Registry<DrafterFactory>& drafters();
 
 // `text` is NAME[:key=value,...]. Errors: user (unknown name or option), corrupt (one of its files).
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
-// Whether it drafts trees; not for "". Errors: as above.
+// Returns true if it drafts trees; false for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);
 // Its model_rows(); 1 for "". Errors: as above.
 Result<int64_t> drafter_model_rows(std::string_view text);
-// What it leaves out, as skips(); null: nothing, or `text` is "". Errors: as above.
+// Returns skips(); null: it leaves nothing out, or `text` is "". Errors: as above.
 Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
-// What its model drafts from hidden states with, as features(); null: it is a whole model, it has none, or `text` is
-// "". Errors: as above.
+// Returns features(); null: its model is a whole model, it has none, or `text` is "". Errors: as above.
 Result<std::unique_ptr<FeatureChoice>> drafter_features(std::string_view text);
 // The path of its model, as model_path(); null: it has none of its own, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
-// Its check(), for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above, and
-// those of check().
+// Calls its check() for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above,
+// and those of check().
 Result<void> check_drafter(std::string_view text, int64_t vocab, std::span<const std::string> tokens);
 // Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);

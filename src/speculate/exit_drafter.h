@@ -1,5 +1,5 @@
-// What drafters that run a part of the engine's model share. A draft is a chain, one pass of the part for each token,
-// on the model's own keys and values; the step's pass then computes all layers for the whole draft, and overwrites the
+// Shared by drafters that run a part of the engine's model. A draft is a chain, one pass of the part for each token, on
+// the model's own keys and values. The step's pass then computes all layers for the whole draft, and overwrites the
 // keys of the drafting.
 //
 // A draft ends behind the first token whose probability is below the stream's threshold. The threshold may move so that
@@ -17,7 +17,7 @@ namespace millrace {
 struct DraftPart {
   std::optional<SkipChoice> skips;
   std::optional<FeatureChoice> features;
-  std::string path;  // of the features
+  std::string path;  // path of the features
 };
 
 struct DraftExit {

@@ -15,11 +15,11 @@
 
 namespace millrace {
 
-// What a stream's guesses are read from, and where its draft model is.
+// Data from which a stream's guesses are made, and the state of its draft model.
 struct ChainMemory : DraftMemory {
   int64_t read = 0;   // tokens of the stream that MaxGram has read
   int64_t valid = 0;  // as draft.stored, where that is not kAll and less: what a drafter of trees has observed
-  int64_t keyed = 0;  // of the draft's first tokens, those that the model has run
+  int64_t keyed = 0;  // first tokens of the draft that the model has run
 };
 
 class GuessedChain {
@@ -30,7 +30,7 @@ class GuessedChain {
   struct Link {
     const DraftChunk* chunk = nullptr;
     int64_t wanted = 0;  // tokens of the chain
-    int64_t done = 0;    // of those in the draft
+    int64_t done = 0;    // tokens of the chain that the draft has
     int64_t guessed = 0;
     int64_t picks = 0;  // index of its first one
   };
@@ -52,10 +52,10 @@ class GuessedChain {
 
   int64_t guesses_;
   MaxGram grams_;
-  std::vector<Link> all_;         // of the step
+  std::vector<Link> all_;         // links of the step
   std::vector<size_t> running_;   // those that lack tokens, by index
   std::vector<DraftRun> runs_;    // ... of the next pass
-  std::vector<DraftPick> picks_;  // of all chains, `wanted` each
+  std::vector<DraftPick> picks_;  // picks of all chains, `wanted` each
 };
 
 }  // namespace millrace

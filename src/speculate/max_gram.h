@@ -1,7 +1,8 @@
 // MaxGram: guesses the next tokens of a text from statistics alone (Chen et al., 2024, Cascade Speculative Drafting for
-// Even Faster LLM Inference): what followed the longest earlier occurrence of the text's last tokens in the text itself
-// and, where there is none, the token that most often followed the last one in any text that was read: a bigram model.
-// Its table has a fixed size. Streams know the bigrams of those that they may share prefixes with, and their own.
+// Even Faster LLM Inference). It repeats what followed the longest earlier occurrence of the text's last tokens in the
+// text itself. If there is none, it uses a bigram model: the token that most often followed the last one in any text
+// that was read. Its table has a fixed size. Streams use their own bigrams, and those of streams that they may share
+// prefixes with.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class MaxGram {
 
   // Reads the stream's tokens from index `from` on; each follows the one before it.
   void read(const Sequence& stream, int64_t from);
-  // Writes up to `most` tokens that may follow the stream's tokens and the first `drafted` of its draft behind these,
-  // to stream.draft.tokens, which has room for them. Returns how many.
+  // Writes up to `most` tokens that may follow the stream's tokens and the first `drafted` of its draft to
+  // stream.draft.tokens, behind the drafted ones; it has room for them. Returns their number.
   int64_t guess(Sequence& stream, int64_t drafted, int64_t most);
 
  private:

@@ -1,6 +1,6 @@
-// StreamDrafts: what the engine knows of the drafts of one stream: for each drafter its memory, how much of its drafts
-// was right, and its latest draft, until the stream's tokens confirm or refute it. So a draft that
-// did not run, or only in part, or of a drafter that was not chosen, is judged as well.
+// StreamDrafts: the engine's data about the drafts of one stream: for each drafter its memory, how much of its drafts
+// was right, and its latest draft, until the stream's tokens confirm or refute it. So a draft that did not run, ran
+// only in part, or belongs to a drafter that was not chosen, is judged as well.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class DraftTrial {
     if (tree) draft_.parents.reserve(static_cast<size_t>(tokens));
   }
   bool open() const { return open_; }
-  // Of a draft that follows the stream's present tokens.
+  // Begins with a draft that follows the stream's present tokens.
   void begin(const Draft& draft, const Sequence& stream) {
     draft_ = draft;
     from_ = stream.size();

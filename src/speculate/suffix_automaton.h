@@ -20,14 +20,14 @@ class SuffixAutomaton {
   // `tokens`: how many may be added in all, at least 1.
   explicit SuffixAutomaton(int64_t tokens);
 
-  static int64_t bytes(int64_t tokens);  // what the constructor allocates
+  static int64_t bytes(int64_t tokens);  // bytes that the constructor allocates
   int64_t room() const { return capacity_ - used_; }
 
   // The state of the empty text of a scope; adds the scope, which counts as one token, if it is new. kNone: no room, or
   // kMostScopes are there.
   int32_t root(uint64_t scope);
   int32_t find_root(uint64_t scope) const;  // kNone: not added
-  // The same as root() for a scope that no other text will have.
+  // A root for a scope that no other text will have.
   int32_t private_root();
   // Adds `token` behind the text whose state is `last`, and returns the longer text's state. kNone: no room.
   int32_t extend(int32_t last, TokenId token);
@@ -42,8 +42,8 @@ class SuffixAutomaton {
   // The longest suffix of the match's text and `token` that occurs in the scope; adds nothing.
   Match advance(Match match, TokenId token) const;
   int64_t length(int32_t state) const { return states_[static_cast<size_t>(state)].length; }
-  // What followed the state's text most often, the latest of equals, and the share of the times that it did.
-  // Something did: the state is one of continued().
+  // The token that followed the state's text most often, the latest among equals, and the share of times that it did.
+  // The state must be one of continued(), so that some token did.
   struct Continuation {
     TokenId token;
     int32_t next;

@@ -1,10 +1,11 @@
-// TrialSteps: when a step verifies a draft that is not expected to pay. Both estimates behind that expectation, the
-// time of a step with drafted tokens and the tokens that are kept, need steps that ran some: without trials a wrong
-// first guess would stand for ever. The engine asks in each step whose drafts do not pay.
+// TrialSteps: decides when a step verifies a draft that is not expected to pay. That expectation rests on two
+// estimates: the time of a step with drafted tokens, and the number of kept tokens. Both need steps with drafted
+// tokens; without trials a wrong first guess would never be corrected. The engine asks in each step whose drafts do not
+// pay.
 //
 // Trials are paid from a credit, counted in steps without drafts. It begins with kFirst steps, and each step that is
 // declined adds kShare of one, so that in the long run trials take at most that share of the time. The first trial runs
-// whatever it costs; the declined steps after it pay its debt.
+// at any cost; the declined steps after it pay its debt.
 #pragma once
 
 #include <algorithm>

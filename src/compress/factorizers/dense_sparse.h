@@ -1,6 +1,6 @@
 // DenseSparse: a matrix W [rows, cols] as a product D S of a dense D [rows, atoms] and a sparse S with few values in
-// each column: every column of W is a combination of a few columns (atoms) of D. Columns count as much as their weight
-// says. Not thread-safe; results do not depend on the number of threads.
+// each column: every column of W is a combination of a few columns (atoms) of D. The error of a column is multiplied by
+// its weight. Not thread-safe; results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class DenseSparse {
   DenseSparse(const std::vector<float>& values, std::vector<double> squares, std::vector<double> atoms,
               int64_t nonzeros, ThreadPool& pool);
 
-  // Chooses S for D by orthogonal matching pursuit: of each column one atom after the other, always the one that
-  // explains most of what is left, with the best values of all so far.
+  // Chooses S for D by orthogonal matching pursuit: for each column, adds one atom after the other, always the one that
+  // explains most of the remaining error, with the best values of all atoms so far.
   void code();
   // The best D for S (method of optimal directions, Engan et al., 1999). Atoms that no column has become the columns
   // that are explained worst. All are scaled to length 1.
@@ -42,7 +42,7 @@ class DenseSparse {
   std::vector<double> columns_;  // W^T
   std::vector<double> squares_, atoms_;
   std::vector<double> left_;                // [cols], squared, not explained
-  std::vector<std::vector<int32_t>> used_;  // of each column, in the order in which they were chosen
+  std::vector<std::vector<int32_t>> used_;  // atoms of each column, in the order in which they were chosen
   std::vector<std::vector<double>> coefficients_;
   ThreadPool& pool_;
 };

@@ -1,10 +1,10 @@
 // Factorizer: a pass that stores a pair B A of low rank in place of a matrix, so that a product is two thin ones.
-// Members differ in what they weight the outputs' error with, or in how they find B.
+// Members differ in the weights of the outputs' error, or in how they find B.
 //
 //   W [rows, cols]  ->  y = B (A x)     A [rank, cols], B [rows, rank], each in a number format of its own
 //
-// B is rounded first, and A is then solved for the rounded B (as by Saha et al., 2023), so that A makes up for part of
-// B's rounding. Not thread-safe.
+// B is rounded first, and A is then solved for the rounded B (as by Saha et al., 2023), so that A compensates a part of
+// B's rounding error. Not thread-safe.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@
 namespace millrace {
 
 struct FactorOptions {
-  double ratio = 0.5;              // of the pair's values to the matrix's
+  double ratio = 0.5;              // the pair's values, as a part of the matrix's
   double loss = 0;                 // more than 0: in place of `ratio`, the smallest rank that drops at most this energy
-  const Format* format = nullptr;  // of the pair
+  const Format* format = nullptr;  // format of the pair
   std::string rest;                // number format of the matrices that are left; empty: unchanged
 };
 
@@ -44,7 +44,7 @@ class Factorizer : public Pass {
   // After the pair is in place.
   virtual void complete(PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/, ThreadPool& /*pool*/) const {}
 
-  // What complete() adds to the pair, as preview() does.
+  // Adds to the preview the parts that complete() adds to the pair.
   virtual void preview_rest(PassMatrix& /*matrix*/) const {}
 
  private:

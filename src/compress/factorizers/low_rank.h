@@ -14,15 +14,15 @@
 
 namespace millrace {
 
-// What the outputs' error is weighted with.
+// Weights of the outputs' error.
 struct InputWeights {
   std::vector<double> scales;              // S = diag(scales); empty: see below
   const SecondMoments* moments = nullptr;  // S S^T = moments - centre centre^T / rows; null, without scales: S = I
   std::vector<double> sums;                // centre, [cols]; empty: 0
-  int64_t rows = 0;                        // of the inputs, with `sums`
+  int64_t rows = 0;                        // number of input rows, with `sums`
 };
 
-// Singular vectors of W S on the left, as many as asked for, and all of its squared singular values.
+// The requested number of left singular vectors of W S, and all of its squared singular values.
 struct OutputBasis {
   std::vector<double> energies;  // descending, min(rows, cols) of them
   std::vector<double> vectors;   // [count, rows], orthonormal, or zero where an energy is zero

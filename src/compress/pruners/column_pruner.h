@@ -1,14 +1,14 @@
-// ColumnPruner: prunes the columns of a matrix one after the other and moves the weights of later columns so that they
-// make up for the loss, as SparseGPT does; for pruners that differ in how they choose. And the inverse Hessian's factor
-// that they share. Not thread-safe; results do not depend on the number of threads.
+// ColumnPruner: prunes the columns of a matrix one after the other and moves the weights of later columns to compensate
+// the loss, as SparseGPT does. It is shared by pruners that differ in how they choose, and has the factor of the
+// inverse Hessian that they use. Not thread-safe; results do not depend on the number of threads.
 //
-// Of a row, with the factor H = R R^T (triangle_factor.h) and the errors e_j = w_j - q_j of the columns before i,
+// In a row, with the factor H = R R^T (triangle_factor.h) and the errors e_j = w_j - q_j of the columns before i,
 // column i becomes
 //
 //   w_i + (sum over j < i of R_ji e_j) / R_ii, or zero
 //
-// which is what the paper's updates from the Cholesky factor of H^-1 come to. What the loss grows by if it becomes
-// zero, with all later columns free to move, is the square of that times R_ii^2.
+// which equals the paper's updates from the Cholesky factor of H^-1. If the column becomes zero, with all later columns
+// free to move, the loss grows by the square of that times R_ii^2.
 #pragma once
 
 #include <vector>
@@ -39,7 +39,7 @@ class ColumnPruner {
   // [cols]: what the score has over R_ii^2, times the square of the weight; empty: nothing.
   ColumnPruner(PassMatrix& matrix, const TriangleFactor& factor, const PrunePattern& pattern, int64_t block,
                std::vector<double> more);
-  // Weights that are pruned become zero in matrix.values, too: the others have made up for them.
+  // Weights that are pruned become zero in matrix.values, too; other weights have compensated them.
   void run(ThreadPool& pool);
   static int64_t working_bytes(int64_t rows, int64_t cols, int64_t block);
 

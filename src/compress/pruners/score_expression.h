@@ -27,12 +27,13 @@ class ScoreExpression {
 
   const std::vector<ScoreSymbol>& symbols() const { return symbols_; }
   std::string text() const;
-  // With a subexpression replaced by a random one, or by one of `other`. The same expression if it would be too long.
+  // Returns the expression with a subexpression replaced by a random one, or by one of `other`; an unchanged copy if
+  // the result would be too long.
   ScoreExpression mutated(std::mt19937_64& engine) const;
   ScoreExpression crossed(const ScoreExpression& other, std::mt19937_64& engine) const;
 
-  // Of `weights`, whose magnitudes count, in rows of `gradients`. The functions take the magnitude where they must, and
-  // everything is finite.
+  // Scores of `weights`, whose magnitudes count, in rows of `gradients`. Functions use the magnitude where their
+  // argument must be positive, and all results are finite.
   std::vector<double> scores(const std::vector<float>& weights, const std::vector<double>& gradients) const;
   // Values that are held at once, for each weight.
   int64_t values_held() const;

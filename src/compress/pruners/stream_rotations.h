@@ -19,8 +19,8 @@ class StreamRotations {
 
   bool each_block() const { return each_block_; }
 
-  // Of the next block: attention and MLP of the first layer, of the second one ..., the head. With one rotation it is
-  // the same object each time. Errors: resource, unsupported (activations that are not finite).
+  // Rotation of the next block: attention and MLP of the first layer, then of the second ..., finally the head. With
+  // one rotation it is the same object each time. Errors: resource, unsupported (activations that are not finite).
   Result<std::shared_ptr<const EigenPairs>> next();
 
  private:

@@ -1,5 +1,5 @@
-// What the rules share that keep the model's distribution: the final row as probabilities, and the draw where no
-// drafted token was accepted.
+// Shared by the rules that keep the model's distribution: the final row as probabilities, and the draw where no drafted
+// token was accepted.
 //
 // Where q is unknown it is the drafted token alone. Then accepting it with probability p(x), or else drawing from the
 // other candidates, is the same as drawing from p and keeping the draft if it has the token, which
@@ -49,9 +49,9 @@ inline TokenId draw_weighted(SamplingRow& row, std::span<const double> weights, 
   return row.candidates()[last].token;
 }
 
-// Tries the drafted tokens one after the other: x is accepted with probability min(1, p(x) / q(x)), and where it is
-// not, p becomes norm(max(0, p - q)), from which the token is drawn in the end. Preserves p for any number of them:
-// each trial does for the p that it begins with.
+// Tries the drafted tokens one after the other. x is accepted with probability min(1, p(x) / q(x)). If it is not, p
+// becomes norm(max(0, p - q)); after the last trial the token is drawn from that p. Each trial preserves the p that it
+// begins with, so any number of them does.
 inline TokenId try_in_turn(SamplingRow& row, std::span<const DraftedToken> drafted, std::vector<double>& scratch) {
   if (!drafted.front().odds) return draw(row).value();
   const FinalRow final(row);
