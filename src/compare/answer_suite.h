@@ -14,12 +14,12 @@ namespace millrace {
 
 struct AnswerQuestion {
   AnswerRequest request;
-  std::string group;                                // gets figures of its own; "": none
+  std::string group;                                // group with separate figures; "": none
   std::function<double(const std::string&)> score;  // 0 to 1, of the answer's text
 };
 
-// Of the questions that fit every configuration's context, the first input.items, or `otherwise` if that is 0.
-// Errors: user (none fits), those of templates and tokenizers.
+// Begins a suite of the questions that fit every configuration's context: the first input.items of them, or `otherwise`
+// if that is 0. Errors: user (none fits), those of templates and tokenizers.
 Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConfig> configs, const SuiteInput& input,
                                                      const std::string& name, const std::string& metric,
                                                      std::vector<AnswerQuestion> questions, int64_t otherwise);

@@ -1,5 +1,5 @@
 // AnswerEngines: generated answers of every configuration, through its engine, so that evictors, formats, drafts and
-// samplers are in force. An answer is the same bits whatever else is asked for beside it. Not thread-safe.
+// samplers apply. An answer has the same bits for any other questions in the batch. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 namespace millrace {
 
 struct AnswerRequest {
-  nlohmann::ordered_json messages;  // of a conversation; null: `text` is continued
+  nlohmann::ordered_json messages;  // messages of a conversation; null: `text` is continued
   std::string text;
-  std::vector<std::string> documents;  // texts that the last message begins with; a context may compute them apart
+  std::vector<std::string> documents;  // texts that the last message begins with; a context may compute them separately
   int64_t max_tokens = 128;
   std::vector<std::string> stop;
 };
@@ -35,8 +35,8 @@ Result<int64_t> model_passes(const RequestTimings& timings, std::string_view dra
 // A conversation that consists of this message of the user.
 nlohmann::ordered_json user_message(const std::string& text);
 
-// Which requests fit the context of every configuration with their answers, in order; `longest` gets the tokens of the
-// longest of them, at least 1. Errors: those of templates and tokenizers.
+// Returns which requests fit the context of every configuration with their answers, in order. `longest`: out, the
+// tokens of the longest of them, at least 1. Errors: those of templates and tokenizers.
 Result<std::vector<size_t>> fitting_requests(std::span<const CompareConfig> configs,
                                              std::span<const AnswerRequest> requests, int64_t& longest);
 
@@ -56,7 +56,7 @@ class AnswerEngines {
   Result<std::vector<GeneratedAnswer>> answer_externally(size_t config, std::span<const AnswerRequest> requests,
                                                          const SuiteWanted& wanted);
   std::vector<std::unique_ptr<Engine>> engines_;          // created when first asked
-  std::vector<std::unique_ptr<ExternalServer>> servers_;  // of other engines
+  std::vector<std::unique_ptr<ExternalServer>> servers_;  // servers of other engines
 };
 
 // One answer. Errors: of the engine, cancelled.

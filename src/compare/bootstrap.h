@@ -13,14 +13,14 @@ struct Interval {
   double high = 0;
 };
 
-// The median of fewer values is outside of all of them in more than 5 % of the cases (2^(1-n)), so there is no such
+// With fewer values, the median is outside of all of them in more than 5 % of the cases (2^(1-n)), so there is no such
 // interval: low and high are then the lowest and the highest value.
 inline constexpr size_t kLeastForMedian = 6;
 
-// Of at least one value.
+// Interval of the mean of at least one value.
 Interval bootstrap_mean(std::span<const double> values);
 Interval bootstrap_median(std::span<const double> values);
-// Of a[i] - b[i], the same items under two configurations.
+// Interval of the mean of a[i] - b[i], for the same items under two configurations.
 Interval bootstrap_difference(std::span<const double> a, std::span<const double> b);
 Interval bootstrap_median_difference(std::span<const double> a, std::span<const double> b);
 

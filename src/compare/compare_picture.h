@@ -13,7 +13,7 @@ namespace millrace {
 // `figure`: number of the quality figure. Configurations without a value are only listed. Whiskers are 95 % intervals.
 Picture front_picture(const CompareResult& result, size_t figure);
 
-// Of the suite's groups "ROW/COLUMN" in one configuration; nothing if it has none.
+// Picture of the suite's groups "ROW/COLUMN" in one configuration; none if it has no such groups.
 std::optional<Picture> heat_map(const ConfigResult& config, const std::string& suite, const std::string& metric);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ struct CompareConfig {
   std::shared_ptr<const LanguageModel> model;      // null: of another engine
   std::shared_ptr<const ExternalEngine> external;  // null: millrace
   EngineOptions engine;
-  int64_t draft_weight_bytes = 0;     // of the drafter's model; 0: it has none
+  int64_t draft_weight_bytes = 0;     // bytes of the drafter's model; 0: it has none
   std::vector<KvLayer> draft_layers;  // ... its part of the KV pool
   SamplingOptions sampling;           // greedy, unless the configuration has samplers
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
@@ -41,8 +41,8 @@ int64_t compare_context(const CompareConfig& config);
 // The options of such an engine, without the size of its KV pool.
 EngineOptions compare_engine_options(const CompareConfig& config, int64_t streams, int64_t longest);
 
-// An engine of the configuration with at most `streams` streams of `longest` tokens, each of which stores `stored` of
-// them at once (0: all). Errors: Engine::create()'s.
+// Creates an engine of the configuration with at most `streams` streams of `longest` tokens, each of which stores
+// `stored` of them at once (0: all). Errors: Engine::create()'s.
 Result<std::unique_ptr<Engine>> make_compare_engine(const CompareConfig& config, int64_t streams, int64_t longest,
                                                     int64_t stored = 0);
 

@@ -1,5 +1,5 @@
-// DocumentCase: a piece of a running text that is cut into documents and what follows them, which refers to them. How
-// well a model predicts what follows says what a document context loses (docs/document-contexts.md). For the suite
+// DocumentCase: a piece of a running text that is cut into documents and a continuation, which refers to them. How well
+// a model predicts the continuation shows what a document context loses (docs/document-contexts.md). For the suite
 // `documents` and for document_search.h.
 //
 //   text     ... [ document 0 | document 1 | ... | t | scored tokens ] [ the next case ...
@@ -17,12 +17,12 @@
 namespace millrace {
 
 struct DocumentCut {
-  int64_t documents = 4;  // of a case
+  int64_t documents = 4;  // documents of a case
   int64_t size = 128;     // tokens of a document
   int64_t scored = 128;   // tokens behind the documents
 
   int64_t tokens() const { return documents * size + 1 + scored; }
-  int64_t longest() const { return tokens() + 1; }  // of a prompt, with a start token
+  int64_t longest() const { return tokens() + 1; }  // tokens of the longest prompt, with a start token
 };
 
 struct DocumentCase {
@@ -42,7 +42,7 @@ Result<std::vector<float>> predict_behind(Engine& engine, const DocumentCase& on
 
 // Means over the scored tokens.
 struct DocumentScore {
-  double nll = 0;       // of the actual token
+  double nll = 0;       // for the actual token
   double kl = 0;        // from the predictions of `base`
   double same_top = 0;  // share of tokens where both have the same likeliest one
 };

@@ -1,5 +1,5 @@
 // Document search: temperature and scale of the document context `ape` (context/contexts/ape.cc) for a model and a kind
-// of text. Of every pair of a grid it is measured, on the cases of a text, how far the predictions behind the documents
+// of text. For every pair of a grid, it measures on the cases of a text how far the predictions behind the documents
 // are from those of a plain prompt. The documents are computed once and copied for every pair.
 #pragma once
 

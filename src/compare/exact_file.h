@@ -1,7 +1,7 @@
 // Published files of questions whose answers are generated: GSM8K (Cobbe et al., 2021, "Training Verifiers to Solve
 // Math Word Problems") and BIG-Bench Hard (Suzgun et al., 2022, "Challenging BIG-Bench Tasks and Whether
-// Chain-of-Thought Can Solve Them"). Neither file has examples to show first, so its first questions are these, and are
-// not asked.
+// Chain-of-Thought Can Solve Them"). Neither file has examples to show first, so its first questions are shown as
+// examples and not asked.
 //
 //   GSM8K  JSON lines {"question", "answer"}; the number behind #### is the answer
 //   BBH    {"examples": [{"input", "target"}]}
@@ -31,8 +31,8 @@ struct ExactFile {
 // Errors: user (no such file, neither form), corrupt (a question).
 Result<ExactFile> read_exact_file(const std::string& path);
 
-// Whether the generated text has the answer. GSM8K: the number behind ####, or else the last number; commas, dollar
-// signs and a full stop at the end do not count. BBH: the first line without spaces around it.
+// Returns true if the generated text has the answer. GSM8K: the number behind ####, or else the last number; commas,
+// dollar signs and a full stop at the end do not count. BBH: the first line without spaces around it.
 bool exact_match(const ExactFile& file, const std::string& answer, std::string_view generated);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// ExternalEngine: another engine's finished build, run as it is by its user, so that a comparison has its figures
-// beside millrace's. An adapter starts the programs and reads what they print. Thread-safe: members keep no state.
+// ExternalEngine: another engine's finished build, run as its user runs it, so that a comparison has its figures next
+// to millrace's. An adapter starts the programs and reads their output. Thread-safe: members keep no state.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What all of an engine's programs are given.
+// Arguments of all programs of an engine.
 struct ExternalModel {
   std::string path;  // a file
   int threads = 1;
@@ -37,7 +37,7 @@ struct ExternalQuestion {
 class ExternalServer {
  public:
   virtual ~ExternalServer() = default;
-  // What it generates greedily. Errors: user (the server's), corrupt (its answer), cancelled.
+  // Returns the text that it generates greedily. Errors: user (the server's), corrupt (its answer), cancelled.
   virtual Result<std::string> answer(const ExternalQuestion& question, const std::function<bool()>& wanted) = 0;
 };
 
@@ -46,8 +46,8 @@ class ExternalEngine {
   using Wanted = std::function<bool()>;  // false: stop, with the error cancelled
 
   virtual ~ExternalEngine() = default;
-  // One run: a prompt of so many tokens, and so many generated after it. Errors: user (no such program, its failure),
-  // corrupt (what it printed).
+  // Measures one run: a prompt of `prompt` tokens, and `generate` tokens after it. Errors: user (no such program, its
+  // failure), corrupt (its output).
   virtual Result<ExternalSpeed> speed(int64_t prompt, int64_t generate, const Wanted& wanted) const = 0;
   // Mean negative log-likelihood, in nats, of the scored tokens of each window, as `millrace perplexity` has them.
   virtual Result<std::vector<double>> window_nll(const std::string& text, int64_t window, int64_t windows,

@@ -30,7 +30,8 @@ class CompareJournal {
   CompareJournal(CompareJournal&&) = default;
 
   // Reads the file, if there is one, and appends to it; a file of another kind is not changed. `facts`: what values
-  // depend on beside their key. Errors: user (cannot be opened or written), corrupt (a line), user (other facts).
+  // depend on in addition to their key. Errors: user (cannot be opened or written), corrupt (a line), user (other
+  // facts).
   static Result<CompareJournal> open(const std::string& path, const std::string& facts);
 
   // Null if it is not known.

@@ -1,7 +1,7 @@
 // LikelihoodScorers: how likely every configuration finds a continuation of a context, as lm-evaluation-harness asks
 // (Gao et al., 2021, "A framework for few-shot language model evaluation"): spaces at the context's end belong to the
-// continuation, context and continuation are tokenized as one text, and what is too long loses its beginning. KV format
-// and evictor of the configuration are in force. Not thread-safe.
+// continuation, context and continuation are tokenized as one text, and a text that is too long loses its beginning. KV
+// format and evictor of the configuration apply. Not thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a comparison found, and its forms: JSON for programs, a table for people.
+// Results of a comparison, and their forms: JSON for programs, a table for people.
 #pragma once
 
 #include <cmath>
@@ -15,17 +15,17 @@ namespace millrace {
 struct ConfigResult {
   std::string name, spec;
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
-  std::vector<SuiteFigure> quality;           // the same figures in every configuration
-  std::vector<double> prefill, decode, ttft;  // of each round: tokens/s, tokens/s, milliseconds
+  std::vector<SuiteFigure> quality;           // the same figures exist in every configuration
+  std::vector<double> prefill, decode, ttft;  // figures of each round: tokens/s, tokens/s, milliseconds
   ConfigMemory memory;                        // zero where it is not known
-  double roof_tokens_per_s = 0;               // of decoding; 0: not measured
+  double roof_tokens_per_s = 0;               // bound of decoding; 0: not measured
 };
 
 struct CompareResult {
   std::string model, machine, version;
   int64_t rounds = 0;
   double read_gb_per_s = 0;           // the roof's bandwidth; 0: not measured
-  std::vector<std::string> notes;     // what is missing, and why
+  std::vector<std::string> notes;     // figures that are missing, and why
   std::vector<ConfigResult> configs;  // the base first
 };
 
@@ -38,17 +38,18 @@ std::string compare_table(const CompareResult& result);
 // The figure that pictures and the front are made of: the first one over all items that has values; null: none.
 const SuiteFigure* main_figure(const ConfigResult& config);
 
-// Of the configurations with all that is measured: those that no other one equals or beats in the main figure, the
-// median decode speed and the bytes of weights and keys and values, and beats in one of them (Pareto front).
+// Returns the Pareto front of the configurations with all measurements, by three figures: the main figure, the median
+// decode speed, and the bytes of weights, keys and values. No other configuration equals or beats a member in all three
+// and beats it in one.
 std::vector<bool> pareto_front(const CompareResult& result);
 
 // Bytes of weights and of one stream's keys and values; 0: not known.
 int64_t stored_bytes_of(const ConfigResult& config);
 
-// What the brackets of this result are.
+// Explains the brackets of this result.
 std::string brackets_text(const CompareResult& result);
 
-// Whether a figure cannot show what its configuration loses, and what "unseen" beside a figure says.
+// Returns true if some figure cannot show what its configuration loses; and explains "unseen" next to a figure.
 bool any_unseen(const CompareResult& result);
 inline constexpr const char* kUnseenLegend =
     "unseen: the suite cannot see a technique of the configuration, so the figure does not say what it costs; such a "
@@ -57,8 +58,8 @@ inline constexpr const char* kUnseenLegend =
 // "12.3 [11.9, 12.8]", with as many digits as the interval supports; "" without values.
 std::string interval_text(const Interval& interval);
 std::string median_text(const std::vector<double>& rounds);
-// Whether the paired difference from the base is above or below 0 in 95 %: 1 better, -1 worse, 0 neither, or too few
-// rounds to say.
+// Says whether the paired difference from the base is above or below 0 in 95 %: 1 better, -1 worse, 0 neither, or too
+// few rounds to say.
 int against_base(const SuiteFigure& figure);
 
 }  // namespace millrace

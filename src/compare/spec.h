@@ -19,7 +19,7 @@ inline constexpr std::string_view kCompareCommand = "compare";
 
 struct CompareSpec {
   std::string text;    // as written, spaces around + made one each
-  std::string name;    // in tables; the text if none is given
+  std::string name;    // name in tables; the text if it has no name
   std::string model;   // a file or folder; "": the comparison's model
   std::string engine;  // NAME[:key=value,...] of another engine (external_engine.h); "": millrace
   std::vector<TechniqueUse> uses;

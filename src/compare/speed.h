@@ -1,5 +1,5 @@
 // Speed of configurations side by side: in each round every configuration answers the same prompt once, one after the
-// other (A B A B), so that whatever else the machine does meets all of them. An item is a round.
+// other (A B A B), so that other load on the machine affects all of them. An item is a round.
 #pragma once
 
 #include "compare/suite.h"
@@ -16,18 +16,19 @@ Result<std::unique_ptr<SuiteRun>> begin_speed(std::span<const CompareConfig> con
 // The GB/s at which the machine reads as many bytes as a step of the model reads: from a cache if they fit there, as
 // `millrace bench` measures it.
 double measure_read_rate(const CompareConfig& config);
-// What decoding cannot exceed at this rate, with the keys and values of `context` tokens. 0: not known.
+// Bound of the decoding speed at this rate, with the keys and values of `context` tokens. 0: not known.
 double decode_roof_tokens_per_s(const CompareConfig& config, int64_t context, double gb_per_s);
 
 // The text's first tokens, over and over if it has too few; of simple sentences if it is "".
 Result<std::vector<TokenId>> timed_prompt(const LanguageModel& model, const std::string& text, int64_t tokens);
 
-// Bytes of the keys and values of a stream of `longest` tokens with this prompt, at most at one time. Errors: user.
+// Maximum number of bytes at one time of the keys and values of a stream of `longest` tokens with this prompt. Errors:
+// user.
 Result<int64_t> stream_kv_bytes(const CompareConfig& config, int64_t prompt, int64_t longest);
 
 struct ConfigMemory {
   int64_t weights_bytes = 0;       // with those of the drafter's model
-  int64_t kv_bytes_per_token = 0;  // of a token that is stored
+  int64_t kv_bytes_per_token = 0;  // bytes of a stored token
   int64_t kv_bytes = 0;            // stream_kv_bytes()
   int64_t peak_bytes = 0;          // weights and everything that an engine for one such stream allocates
 };

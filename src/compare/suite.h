@@ -22,7 +22,7 @@ struct SuiteInput {
   std::string argument;  // behind the colon: lab:needle
   std::string text;      // the contents of --text; "" if not given
   int64_t items = 0;     // most items; 0: the suite's default
-  int64_t rounds = 3;    // of what is timed
+  int64_t rounds = 3;    // rounds of timed metrics
   int64_t prompt = 256;  // tokens of the prompt and of the answer of what is timed
   int64_t generate = 64;
   int threads = 0;  // 0: all cores
@@ -30,7 +30,7 @@ struct SuiteInput {
 
 enum class SuiteAverage : uint8_t {
   mean,
-  exponential,  // of the mean: a perplexity, from values in nats
+  exponential,  // exponential of the mean: a perplexity, from values in nats
   median,
 };
 
@@ -40,7 +40,7 @@ struct SuiteMetric {
   SuiteAverage average = SuiteAverage::mean;
 };
 
-// What a suite's values depend on. A lossy technique that acts elsewhere cannot change them (unseen.h).
+// Parts of a configuration that a suite's values depend on. A lossy technique elsewhere cannot change them (unseen.h).
 struct SuiteSight {
   bool quality = true;       // false: speed or memory, in which no loss shows
   bool generates = true;     // answers, whose tokens are drafted and sampled
@@ -50,9 +50,9 @@ struct SuiteSight {
 
 struct SuitePlan {
   std::string name;      // in results: "lab:copy"
-  std::string identity;  // whatever changes an item's value changes this too: values are kept under it
+  std::string identity;  // changes with everything that changes an item's value: values are kept under it
   std::vector<SuiteMetric> metrics;
-  std::vector<std::string> items;  // the group of each, which gets figures of its own; "": none
+  std::vector<std::string> items;  // group of each item, with separate figures; "": none
   int64_t at_once = 1;             // items that a configuration measures before the next one has its turn
   bool timed = false;              // values differ from run to run
   bool overall = true;             // false: averages over different groups mean nothing; the last group stands for all
@@ -66,12 +66,13 @@ class SuiteRun {
  public:
   virtual ~SuiteRun() = default;
   const SuitePlan& plan() const { return plan_; }
-  const std::vector<std::string>& notes() const { return notes_; }  // what a reader of its values must know
+  const std::vector<std::string>& notes() const { return notes_; }  // notes for readers of its values
   // [configs]: why the values cannot show what a configuration loses; "": they can. Set by begin_suite().
   const std::vector<std::string>& unseen() const { return unseen_; }
   void set_unseen(std::vector<std::string> reasons, std::span<const CompareConfig> configs);
-  // [items, metrics]; kNoValue where there is none. Values that are not timed are the same bits each time, whatever was
-  // measured before. Errors: cancelled, unsupported (this configuration cannot take the suite), those of the engine.
+  // Returns [items, metrics]; kNoValue where there is none. Values that are not timed have the same bits each time, for
+  // any measurements before. Errors: cancelled, unsupported (this configuration cannot run the suite), those of the
+  // engine.
   virtual Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
                                                            const SuiteWanted& wanted) = 0;
 

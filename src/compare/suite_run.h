@@ -1,5 +1,5 @@
-// Runs a suite over all configurations: those that are timed take turns (A B A B), values of an earlier run are not
-// measured again, and what is known when the run is interrupted makes partial figures.
+// Runs a suite over all configurations. Timed configurations take turns (A B A B), values of an earlier run are not
+// measured again, and an interrupted run returns partial figures.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct SuiteValues {
   bool takes(size_t config, size_t metric) const;  // has a value of any item
 };
 
-// `progress` gets the fraction done and returns false to stop, which is not an error. Only another engine's
+// `progress` receives the fraction done and returns false to stop, which is not an error. Only another engine's
 // configuration may be left out. Errors: those of the suite, with the configuration's text; of the journal.
 Result<SuiteValues> run_suite(SuiteRun& run, std::span<const CompareConfig> configs, CompareJournal& journal,
                               const std::function<bool(double)>& progress);

@@ -1,5 +1,5 @@
-// What the figures of a suite cannot show. A lossy technique that acts where a suite does not look leaves its values as
-// the base's; without a mark it would appear to cost nothing. Pure functions.
+// Marks figures that a suite cannot show. A lossy technique in a part where a suite does not look leaves its values as
+// those of the base; without a mark it would appear to cost nothing. Pure functions.
 #pragma once
 
 #include <string>

@@ -13,9 +13,9 @@ namespace millrace {
 
 // Fills `encoded` with plain rounding if no pass chose the levels.
 void round_plainly(PassMatrix& matrix, ThreadPool& pool);
-// What rounding took, [rows, cols], as the unchanged input sees it.
+// The rounding error of the matrix, [rows, cols], for the unchanged input.
 std::vector<float> rounding_error(const PassMatrix& matrix, ThreadPool& pool);
-// Memory of the two above and of add_low_rank_pair(), beside the matrix.
+// Memory of the two functions above and of add_low_rank_pair(), in addition to the matrix.
 inline int64_t low_rank_bytes(int64_t rows, int64_t cols, int64_t rank) {
   return rows * cols * 8 + rank * (rows + cols) * 32;
 }

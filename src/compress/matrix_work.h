@@ -16,12 +16,12 @@ struct TensorWork {
   LinearPlace place;
   int64_t layer = 0;  // the number of layers for the head
   int64_t experts = 1;
-  int64_t rows = 0, cols = 0;  // of one matrix
+  int64_t rows = 0, cols = 0;  // size of one matrix
 
   // The statistics that its matrices read, in the order of the stack.
   std::vector<LinearId> ids() const;
-  int64_t statistics_bytes(uint32_t needs) const;                  // of one matrix
-  int64_t working_bytes(uint32_t needs, int64_t row_bytes) const;  // of MatrixWork; stored rows have these bytes
+  int64_t statistics_bytes(uint32_t needs) const;                  // for one matrix
+  int64_t working_bytes(uint32_t needs, int64_t row_bytes) const;  // bytes of MatrixWork; stored rows have row_bytes
   void reserve(const LinearId& id, uint32_t needs, StatisticsMap& statistics) const;
 };
 

@@ -10,8 +10,8 @@ struct ObserveReport {
   int64_t matrices = 0, tokens = 0, windows = 0, context = 0;
 };
 
-// Of options.input with options.calibration, into the file options.observe. Errors: as compress_model(); user (no text,
-// a file that exists).
+// Observes options.input with options.calibration, and writes the file options.observe. Errors: as compress_model();
+// user (no text, a file that exists).
 Result<ObserveReport> observe_model(const CompressOptions& options);
 
 }  // namespace millrace

@@ -30,14 +30,14 @@ struct StoredModel {
   std::string path;  // for loading: a file, a folder, or a name that is built in
   Modelfile about;   // adapters and the draft with absolute paths; the draft may be the name of a built-in model
   std::vector<std::string> files;             // all of them, for their sizes
-  std::vector<std::string> draft_files = {};  // of the model that drafts; empty if it is built in, or if there is none
+  std::vector<std::string> draft_files = {};  // files of the draft model; empty if it is built in, or if there is none
   int64_t bytes = 0;
   int64_t created = 0;  // Unix seconds
   int64_t used = 0;     // 0: never
   bool cached = false;  // in the hub's cache, without a description
 };
 
-// What a model is made from. `files` are paths of a GGUF file, of all its parts, or of a folder's files.
+// Sources of a model. `files`: paths of a GGUF file, of all its parts, or of a folder's files.
 struct ModelRecipe {
   std::vector<std::string> files;
   std::string built_in;  // instead of files
@@ -57,7 +57,7 @@ class ModelStore {
   Result<void> create(std::string_view name, const ModelRecipe& recipe) const;
   // Errors: user (no such model, the new name), resource.
   Result<void> copy(std::string_view from, std::string_view to) const;
-  // Deletes what no other name uses. Errors: user (no such model), resource.
+  // Deletes the name, and files that no other name uses. Errors: user (no such model), resource.
   Result<void> remove(std::string_view name) const;
   void note_use(std::string_view name) const;
 
@@ -83,7 +83,7 @@ class ModelStore {
   HubCache cache_;
 };
 
-// Whether `name` may be given to a model: up to three parts of letters, digits and "._-", and a tag.
+// Returns true if `name` can be the name of a model: up to three parts of letters, digits and "._-", and a tag.
 bool is_model_name(std::string_view name);
 
 // "hf.co/OWNER/NAME:Q", "hf:OWNER/NAME:Q", "NAME:latest" -> the name as the store writes it.

@@ -33,7 +33,7 @@ struct Modelfile {
   // Instructions for Ollama's own program, which change nothing here: RENDERER, PARSER, REQUIRES. In order; the last
   // one of a word counts.
   std::vector<std::pair<std::string, std::string>> kept;
-  std::vector<std::string> notes;  // what has no effect, and why
+  std::vector<std::string> notes;  // settings without effect, and why
 
   bool operator==(const Modelfile&) const = default;
 };
@@ -41,7 +41,7 @@ struct Modelfile {
 // Errors: user, with the line's number.
 Result<Modelfile> parse_modelfile(std::string_view text);
 
-// Whether a template is one of Go's, which Ollama uses: {{ .Prompt }}, {{ range .Messages }}.
+// Returns true if a template is one of Go's, which Ollama uses: {{ .Prompt }}, {{ range .Messages }}.
 bool is_go_template(std::string_view text);
 
 // The text that parse_modelfile() reads back as the same model, but for its notes.

@@ -35,8 +35,8 @@ struct PulledModel {
   std::string path;  // the file to open, or the snapshot folder
   std::string commit;
   std::vector<std::string> files;
-  int64_t bytes = 0;       // of all files
-  int64_t downloaded = 0;  // of those, downloaded by this call
+  int64_t bytes = 0;       // bytes of all files
+  int64_t downloaded = 0;  // bytes that this call downloaded
 };
 
 // Errors: user (no such repository, file or revision, no access, not in the cache), network (no connection), resource

@@ -28,7 +28,7 @@ Result<std::vector<std::string>> parse_lab_answers(std::string_view text, const 
 struct LabScore {
   int64_t items = 0;
   int64_t right = 0;  // with a score of 1
-  double sum = 0;     // of the scores
+  double sum = 0;     // sum of the scores
 };
 
 // By task, and by task and length: prompts of up to so many characters, a power of two.

@@ -37,7 +37,7 @@ struct LabItem {
 struct LabTask {
   std::string_view name;
   std::string_view summary;
-  bool grows = false;  // whether its prompts grow with the length that is asked for
+  bool grows = false;  // true: its prompts grow with the requested length
   // `length`: characters that the prompt should have, about; tasks that do not grow ignore it.
   LabItem (*make)(LabRandom& random, int64_t length) = nullptr;
   // The share of the answer that is right: 0 to 1, for most tasks one of the two.
@@ -48,7 +48,7 @@ std::span<const LabTask> lab_tasks();
 const LabTask* find_lab_task(std::string_view name);  // null if there is none
 std::string lab_task_names();                         // "a, b, c", for messages
 
-// An item belongs to one split, by the hash of its prompt, whatever its seed: one of ten to the held-out one.
+// An item belongs to one split, by the hash of its prompt, for any seed: one of ten to the held-out one.
 enum class LabSplit : uint8_t { train, held_out };
 Result<LabSplit> find_lab_split(std::string_view name);  // "train" or "held_out"; errors: user
 LabSplit split_of(const LabItem& item);
@@ -63,7 +63,7 @@ LabItem make_lab_item(const LabTask& task, uint64_t seed, uint64_t index, LabSpl
 
 // 1 if both say the same, apart from spaces at the ends and between words and a full stop at the end; else 0.
 double score_text(const LabItem& item, std::string_view given);
-// Of an answer that quotes a text and ends with what was asked for: its last word alone is right, too.
+// Scores an answer that quotes a text and ends with the requested word: that word alone is right, too.
 double score_quote(const LabItem& item, std::string_view given);
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ class BpeEncoder {
   // Adds a space prefix if the spec says so; no BOS or EOS.
   std::vector<TokenId> encode(std::string_view text);
 
-  // The same without splitting into words, in quadratic time: the reference for encode().
+  // Encodes without splitting into words, in quadratic time: the reference for encode().
   std::vector<TokenId> encode_whole(std::string_view text) const;
 
   std::string decode(const std::vector<TokenId>& ids) const;

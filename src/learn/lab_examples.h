@@ -11,7 +11,7 @@ namespace millrace {
 
 struct LabExample {
   std::vector<TokenId> ids;
-  std::vector<float> weights;  // of the loss at each token, as a target
+  std::vector<float> weights;  // weight of the loss at each token, as a target
   int64_t answer = 0;          // where the last answer begins
 };
 

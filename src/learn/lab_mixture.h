@@ -1,6 +1,6 @@
-// LabMixture: the training examples of the lab models: tasks of the train split in the chat format, generated as they
-// are needed, beside stories. Example i is a function of (seed, i, longest prompt), so a run continues exactly.
-// Thread-safety: none (the encoder's cache).
+// LabMixture: the training examples of the lab models: tasks of the train split in the chat format, generated when they
+// are needed, mixed with stories. Example i depends only on (seed, i, longest prompt), so a resumed run continues
+// exactly. Thread-safety: none (the encoder's cache).
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ struct LabShape {
   bool operator==(const LabShape&) const = default;
 };
 
-// Whether the loops can train it, and its size is sane.
+// Returns true if the loops can train the shape, and its size is sane.
 bool trainable(const LabShape& shape);
 
 // Rows of a matrix [rows, columns] in the flat array of weights; a vector has one row.
@@ -42,7 +42,7 @@ struct LabTensor {
   std::string name;
   int64_t rows = 1, columns = 0, offset = 0;
   std::vector<int64_t> parts;  // rows of the matrices stacked in this one
-  bool matrix = false;         // of a block: not the embedding, not a norm
+  bool matrix = false;         // true: a matrix of a block; neither the embedding nor a norm
 };
 
 struct LabLayerTensors {
@@ -53,15 +53,15 @@ struct LabLayerTensors {
 struct LabBatch {
   std::vector<TokenId> ids;
   std::vector<TokenId> targets;  // the next token of each
-  std::vector<float> weights;    // of its loss; 0: not computed
-  std::vector<int64_t> starts;   // of the documents
+  std::vector<float> weights;    // weights of the loss; 0: not computed
+  std::vector<int64_t> starts;   // starts of the documents
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
 
 struct LabLoss {
   double loss = 0, weight = 0;     // sums
   std::vector<int64_t> rows;       // positions with a weight
-  std::vector<float> losses;       // of each of them, without the weight
+  std::vector<float> losses;       // loss of each token, without the weight
   std::vector<int64_t> predicted;  // the most probable token
 };
 
@@ -101,7 +101,7 @@ class LabPass {
   struct Routes {
     std::vector<int64_t> expert, row;  // [tokens][2]
     std::vector<float> shares, all;    // [tokens][2] of the chosen ones, [tokens][experts] of all
-    std::vector<int64_t> token;        // of each row; -1: none
+    std::vector<int64_t> token;        // token of each row; -1: none
     std::vector<int64_t> first;        // row of each expert, and the end
     std::vector<Bf16> in, gate_up, hidden;
     std::vector<float> out;
@@ -120,8 +120,8 @@ class LabPass {
     Packed qkv, out, gate_up, down;
   };
 
-  // Of a weight's gradient: d_out and the weight's input, as panels, over a slice of the batch. A chunk is packed as
-  // soon as it is computed, while it is in the cache.
+  // Factors of a weight's gradient: d_out and the weight's input, as panels, over a slice of the batch. A chunk is
+  // packed as soon as it is computed, while it is in the cache.
   struct Factors {
     std::vector<uint32_t> left, right;
   };

@@ -12,7 +12,7 @@ namespace millrace {
 
 struct LabRates {
   double muon = 0.02, adam = 3e-3;
-  double decay = 0.05;  // of weights, for matrices
+  double decay = 0.05;  // decay of weights, for matrices
   double clip = 1.0;    // most of the gradient's norm
 };
 

@@ -27,13 +27,14 @@ struct LabTrainOptions {
   std::string from;           // or a GGUF file that a lab model was exported to, with its shape and vocabulary
   LabShape shape;
   LabRates rates;
-  int64_t tokens = 100'000'000;  // of the whole run
+  int64_t tokens = 100'000'000;  // tokens of the whole run
   int64_t batch_tokens = 8192;
-  int64_t first_length = 400, last_length = 9000, length_doubling = 2'500'000;  // of prompts, characters; tokens
-  int64_t decay_from = 0, decay_tokens = 0;                                     // 0: no decay
-  int64_t warmup = 100;                                                         // updates
+  // lengths of prompts, in characters; tokens
+  int64_t first_length = 400, last_length = 9000, length_doubling = 2'500'000;
+  int64_t decay_from = 0, decay_tokens = 0;  // 0: no decay
+  int64_t warmup = 100;                      // updates
   int64_t log_every = 10, evaluate_every = 200;
-  int64_t items = 24;  // of each task and length, for an evaluation
+  int64_t items = 24;  // items of each task and length in an evaluation
   double save_seconds = 90;
   double stop_after_minutes = 0;  // 0: only at the end
   int threads = 2;
@@ -43,7 +44,7 @@ struct LabTrainOptions {
 
 // "lab", "lab-draft", "lab-relu", "lab-mha", "lab-experts" or "stories-long". Errors: user.
 Result<LabShape> lab_shape(const std::string& name);
-// Whether a model of that name is trained on rows of stories, and not on exercises.
+// Returns true if a model of that name is trained on rows of stories, and not on exercises.
 bool lab_only_stories(const std::string& name);
 
 struct LabTrainReport {

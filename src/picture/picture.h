@@ -17,7 +17,7 @@ class Picture {
  public:
   Picture(int width, int height) : width_(width), height_(height) {}
 
-  static constexpr double kTextHeight = 9;  // of digits
+  static constexpr double kTextHeight = 9;  // height of digits
   static double text_width(std::string_view text);
 
   int width() const { return width_; }

@@ -25,10 +25,10 @@ std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequ
 // For a request to "/" that accepts HTML: the page, or a text saying that the build has none. Otherwise nullopt.
 std::optional<HttpReply> page_reply(const HttpRequest& request);
 
-// Whether the request is for the page itself. It needs no key, because the page is where the user enters one.
+// Returns true if the request is for the page itself. It needs no key, because the page is where the user enters one.
 bool asks_for_page(const HttpRequest& request);
 
-// Whether an Accept-Encoding header accepts a content coding; public for its test.
+// Returns true if an Accept-Encoding header accepts a content coding; public for its test.
 bool takes_coding(std::string_view header, std::string_view coding);
 
 }  // namespace millrace

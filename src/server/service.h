@@ -48,12 +48,12 @@ struct ServiceOptions : LiveOptions {
   SamplingOptions sampling;         // defaults for requests
   bool seed_given = false;          // the defaults include a seed
   bool local_only = false;          // listens on localhost only, without keys
-  int64_t stored_responses = 1024;  // of /v1/responses, for later requests
+  int64_t stored_responses = 1024;  // number of responses of /v1/responses kept for later requests
   int64_t stored_response_bytes = int64_t{64} << 20;
   EngineOptions engine;                   // that the engine was created with
-  std::optional<Pooling> pooling;         // of embeddings; the model's own when absent
-  std::shared_ptr<PromptWorker> prompts;  // of the model that the service was created with; null: no compression
-  std::string files_dir;                  // of uploads and batches; "": none
+  std::optional<Pooling> pooling;         // pooling of embeddings; the model's own when absent
+  std::shared_ptr<PromptWorker> prompts;  // for the model that the service was created with; null: no compression
+  std::string files_dir;                  // folder of uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
   StreamLimits streams;                      // that clients can resume after losing a connection
@@ -88,7 +88,7 @@ class Service {
   // Opens options().files_dir and resumes unfinished batches. Errors: user (the folder).
   Result<void> open_files();
   FileStore* files() const { return files_.get(); }        // null: no folder is configured
-  BatchRunner* batches() const { return batches_.get(); }  // the same
+  BatchRunner* batches() const { return batches_.get(); }  // null without a folder
 
   bool has_keys() const { return !access_.open(); }
   std::shared_ptr<KeyAccount> account_of(const std::string& key_name) const {
@@ -109,18 +109,18 @@ class Service {
   ApiError no_such_model(const std::string& name) const;
   // Converts the error of a model that could not be loaded.
   static ApiError model_error(const Error& error);
-  // Of the first model, which must be loaded. Code that answers a request uses call.served() or params.served instead.
+  // The first model, which must be loaded. Code that answers a request uses call.served() or params.served instead.
   const LanguageModel& model() const { return *models_->first()->model; }
   Engine& engine() const { return *models_->first()->engine; }
   int64_t context() const { return models_->first()->context; }
-  // Whether clients may name files of this machine.
+  // Returns true if clients may name files of this machine.
   bool trusts_callers() const { return options_.local_only || !access_.open(); }
   const ServiceOptions& options() const { return options_; }  // at startup
   std::shared_ptr<const LiveOptions> live() const;
   // Applies new settings; running requests keep the old ones. The caller must not add keys to a server without keys, or
   // remove all keys: whether its address is safe without keys was decided at startup.
   void change(const ServiceOptions& fresh);
-  // Whether streams are waiting in any engine's queue.
+  // Returns true if streams are waiting in any engine's queue.
   bool busy() const;
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
@@ -128,7 +128,7 @@ class Service {
   HttpReply refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const;
   // Headers of every answer to this request: request id, rate limits, CORS.
   HttpHeaders headers(const HttpRequest& request) const;
-  // Whether a client may use this as a request id: 1 to 128 printable ASCII characters without spaces.
+  // Returns true if a client may use this as a request id: 1 to 128 printable ASCII characters without spaces.
   static bool is_id(std::string_view text);
   // For a caller's prompts that are read: its tenant, its request's priority, and how much of its time limit is left.
   WorkShare share_of(const HttpRequest& request, const GenerationRequest& params) const;
@@ -176,7 +176,7 @@ class Service {
   std::optional<ApiError> read_texts(GenerationRequest& params) const;
   void answer_now(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
-  // A request with a stream id gets a stream that outlives its connection; others get `exchange`.
+  // Returns a stream that outlives its connection for a request with a stream id, and `exchange` for others.
   Exchange resumable(const Endpoint& endpoint, const Call& call, const Exchange& exchange) const;
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
   void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& params,
@@ -200,7 +200,7 @@ class Service {
   std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
-  AnswerParts answer_parts_;  // of the memory budget
+  AnswerParts answer_parts_;  // parts of the memory budget
   MemoryHold responses_memory_;
   std::shared_ptr<ResponseStore> responses_;
   std::function<HttpCounts()> counts_;

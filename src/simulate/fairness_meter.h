@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-inline constexpr double kAnswerService = 2;  // of one answer token; a prompt token counts 1
+inline constexpr double kAnswerService = 2;  // cost of one answer token; a prompt token costs 1
 
 // Over any interval in which every tenant has requests waiting: the range of (a's service - b's) since it began.
 class FairnessMeter {

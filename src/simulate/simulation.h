@@ -29,11 +29,11 @@ struct SimulatedLoad {
   bool keep_token_times = false;  // fill SimulatedRequest::tokens
 };
 
-// Which node a request goes to. The router knows what it sent where and which requests have ended, and for `prefix` the
-// contents of the nodes' caches.
+// Chooses the node of a request. The router knows which requests it sent where and which of them have ended; for
+// `prefix` it also knows the contents of the nodes' caches.
 enum class SimulatedRoute {
-  in_turn,       // request i to node i mod N
-  prefix,        // to the node that has cached most of the prompt, if that is at least half of it; else as least_loaded
+  in_turn,  // request i to node i mod N
+  prefix,   // the node that has cached most of the prompt, if that is at least half of it; otherwise as least_loaded
   least_loaded,  // to the node with the fewest prompt tokens of open requests
 };
 Result<SimulatedRoute> find_simulated_route(const std::string& name);
@@ -57,7 +57,7 @@ struct SimulatedRequest {
   std::vector<double> tokens;                // time of each token, if requested
   FinishReason finish = FinishReason::none;  // error: refused, with the reason in `refused`
   std::string tenant, refused;
-  ErrorKind refusal = ErrorKind::internal;  // of a refused request
+  ErrorKind refusal = ErrorKind::internal;  // kind of error of a refused request
 };
 
 // Service of the tenants while all of them had requests waiting, after Sheng et al., 2024: admitted prompt tokens plus
@@ -70,7 +70,7 @@ struct Fairness {
 
 struct SimulatedNode {
   int64_t requests = 0, completed = 0;
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of completed requests
+  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // tokens of completed requests
   double busy_seconds = 0, mean_running = 0;
   int64_t most_running = 0;
   EngineStats stats;
@@ -94,7 +94,7 @@ struct SimulationResult {
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs,
                                   const EngineOptions& engine, const SimulationOptions& options,
                                   const std::function<bool(int64_t)>& progress = {});
-// The same on one node.
+// Simulates one node.
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost,
                                   const EngineOptions& engine, double stop_seconds = 0);
 

@@ -20,7 +20,7 @@ struct FinishOptions {
 struct FinishReport {
   std::string gguf;
   int64_t parameters = 0;
-  double bits_per_byte = 0;  // of all held-out stories, each scored separately
+  double bits_per_byte = 0;  // over all held-out stories, each scored separately
   double nats_per_token = 0;
   std::vector<std::string> stories;
 };

@@ -69,7 +69,7 @@ class StoryModel : public torch::nn::Module {
   torch::Tensor final_norm_;  // [dim]
   std::vector<StoryLayer> layers_;
   torch::Tensor cos_, sin_;  // [context, 1, head_dim / 2]
-  torch::Tensor mask_;       // of the last requested length
+  torch::Tensor mask_;       // mask of the last requested length
 };
 
 }  // namespace millrace

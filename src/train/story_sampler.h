@@ -13,7 +13,7 @@ namespace millrace {
 
 struct HeldOutScore {
   int64_t bytes = 0, tokens = 0;
-  double nats = 0;  // of the text's own tokens; excludes the end-of-story token, which has no bytes
+  double nats = 0;  // sum over the text's own tokens; excludes the end-of-story token, which has no bytes
   double bits_per_byte() const;
   double nats_per_token() const { return tokens > 0 ? nats / static_cast<double>(tokens) : 0.0; }
 };

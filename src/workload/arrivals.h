@@ -9,7 +9,7 @@ namespace millrace {
 void order_by_arrival(std::vector<WorkloadRequest>& requests);
 
 // Compresses arrivals by a factor of `scale`; with rate > 0, instead rescales them so that (n - 1) / last arrival is
-// `rate`. Errors: user, if a rate is given for requests without arrival times.
+// `rate`. Errors: user, if there is a rate for requests without arrival times.
 Result<void> scale_arrivals(std::vector<WorkloadRequest>& requests, double scale, double rate);
 
 // The arrival process. Gaps have mean 1 / rate; gamma-distributed gaps have the shape `burstiness`, as in vLLM's

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Which node a request goes to.
+// Chooses the node of a request.
 enum class CacheRoute {
   in_turn,  // request i to node i mod N, like a router that is not cache-aware
   prefix,   // the node that has most of the prompt, if that is at least half of it; else the node with
@@ -21,7 +21,7 @@ enum class CacheRoute {
 
 struct CacheSpec {
   const PrefixEvictor* evictor = nullptr;
-  int64_t capacity_blocks = 0;  // of each node; 0: unlimited
+  int64_t capacity_blocks = 0;  // blocks of each node; 0: unlimited
   int64_t nodes = 1;
   int64_t token_block = 16;  // for prompts given as tokens
   CacheRoute route = CacheRoute::in_turn;
@@ -29,7 +29,7 @@ struct CacheSpec {
 
 struct CacheResult {
   int64_t blocks = 0, hit_blocks = 0;
-  int64_t tokens = 0, hit_tokens = 0;  // of all prompts
+  int64_t tokens = 0, hit_tokens = 0;  // tokens of all prompts
   PrefixTreeStats stored;              // over all nodes
   double load_ratio = 1;               // prompt tokens of the busiest node relative to the mean
 

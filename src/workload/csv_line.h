@@ -26,7 +26,7 @@ class CsvColumns {
   std::vector<std::string_view> fields_;
 };
 
-// Whether all `columns` are in the header.
+// Returns true if all `columns` are in the header.
 bool is_header_with(std::string_view first_line, std::span<const std::string_view> columns);
 
 }  // namespace millrace

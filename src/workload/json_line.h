@@ -10,7 +10,7 @@ namespace millrace {
 
 using Json = nlohmann::json;
 
-// Whether the text is an object with all these keys; used to recognize formats.
+// Returns true if the text is an object with all these keys; used to recognize formats.
 bool is_object_with(std::string_view text, std::initializer_list<const char*> keys);
 
 Result<Json> parse_json_line(const TraceLine& line);

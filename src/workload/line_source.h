@@ -24,7 +24,7 @@ class LineSource {
   Result<bool> next(std::string_view& line);
 
   const std::string& name() const { return name_; }
-  int64_t number() const { return number_; }  // of the line last returned by next(); the first is 1
+  int64_t number() const { return number_; }  // number of the line last returned by next(); the first is 1
 
  private:
   struct Unpacker;

@@ -45,14 +45,14 @@ struct GoodputLimits {
 struct LoadMetrics {
   int64_t requests = 0, completed = 0, failed = 0;
   double seconds = 0;                                               // from the first arrival to the last token
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of completed requests
+  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // tokens of completed requests
   double request_rate = 0;                                          // completed per second
   double output_rate = 0;                                           // tokens per second
   double total_rate = 0;                                            // including prompt tokens
   Summary ttft, tpot, itl, e2e;  // seconds; TPOT over requests with two tokens or more
   Summary lag;                   // sent - arrival: delay of the generator
   int64_t good = 0;              // requests within the limits, if any are set
-  double goodput = 0;            // of those, per second
+  double goodput = 0;            // good requests per second
   std::map<std::string, int64_t> errors;
 };
 

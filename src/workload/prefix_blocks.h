@@ -7,7 +7,7 @@ namespace millrace {
 
 struct PromptBlock {
   uint64_t name = 0;
-  int64_t tokens = 0;  // of the prompt; the last block of a recorded trace may be partly filled
+  int64_t tokens = 0;  // tokens of the prompt; the last block of a recorded trace may be partly filled
 };
 
 // From prefix_hashes, with their block size; else from tokens, only whole blocks of `token_block`. Empty: no

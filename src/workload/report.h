@@ -18,6 +18,7 @@ struct ReportFacts {
 
 std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
                                const LoadMetrics& metrics,
-                               const LoadMetrics* predicted = nullptr);  // of the same run, shown next to the figures
+                               // metrics of a simulation of the run, shown next to the figures
+                               const LoadMetrics* predicted = nullptr);
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ struct WorkloadRequest {
   std::string tenant, session;          // empty: unknown
   // Documents that the prompt begins with: equal hashes mean equal tokens, wherever they stand.
   std::vector<uint64_t> documents;
-  int64_t document_tokens = 0;  // of each
+  int64_t document_tokens = 0;  // tokens of each document
 };
 
 // The prompt as token ids in [0, vocab): the trace's own (folded into the vocabulary), or generated so that equal
@@ -54,7 +54,7 @@ struct TraceOptions {
 // Reads a trace of any format in workload/readers/, packed with xz or not, in arrival order. Errors: user (no such
 // file, unknown format), corrupt (naming file, line and field), resource (exceeds the limits below).
 Result<std::vector<WorkloadRequest>> read_trace(const std::string& path, const TraceOptions& options = {});
-// The same from bytes in memory; `name` replaces the file name in errors.
+// Reads a trace from bytes in memory; `name` replaces the file name in errors.
 Result<std::vector<WorkloadRequest>> read_trace_image(std::string_view bytes, const std::string& name,
                                                       const TraceOptions& options = {});
 

@@ -30,9 +30,9 @@ struct ReuseStats {
   double mean_request_tokens = 0;
   int64_t requests_with_hit = 0;
   int64_t reused_blocks = 0;  // distinct blocks that hit at least once
-  int64_t most_uses = 0;      // of one block
+  int64_t most_uses = 0;      // maximum number of uses of one block
   Summary gap_seconds;        // between two uses of a block, over all hits
-  Summary gap_requests;       // the same in requests
+  Summary gap_requests;       // gaps in requests
 };
 
 struct TraceStats {

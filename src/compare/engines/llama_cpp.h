@@ -1,4 +1,4 @@
-// What llama.cpp's programs print, read for engines/llama_cpp.cc.
+// Parsers of the output of llama.cpp's programs, for engines/llama_cpp.cc.
 #pragma once
 
 #include <string>

@@ -22,7 +22,8 @@ struct ProcessOutput {
 // must be. Errors: user (cannot be started), resource (pipes), cancelled.
 Result<ProcessOutput> run_process(const std::vector<std::string>& arguments, const std::function<bool()>& wanted);
 
-// A program that runs beside this one; what it prints is dropped. The destructor ends it, by force if it must be.
+// A program that runs at the same time as this one; its output is dropped. The destructor ends it, by force if
+// necessary.
 class BackgroundProcess {
  public:
   // Errors: as run_process().

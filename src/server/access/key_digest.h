@@ -17,7 +17,7 @@ bool same_digest(const KeyDigest& left, const KeyDigest& right);  // in constant
 // The key that a request's headers give. The HTTP layer makes it from the received bytes, which it then overwrites; no
 // later code sees a key's text.
 struct GivenKey {
-  std::optional<KeyDigest> key;    // of the API key, under either header name
+  std::optional<KeyDigest> key;    // digest of the API key, under either header name
   std::optional<KeyDigest> other;  // without a key: of an Authorization header of another scheme, perhaps of a proxy
 };
 // `authorization`, `api_key`: the values of the headers Authorization and x-api-key; "": absent.

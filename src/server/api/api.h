@@ -19,7 +19,7 @@ Handled show_model_as_anthropic(Call& call);
 // Pages items that have an "id" the way Anthropic does: ?limit= up to `most`, ?after_id=, ?before_id=.
 Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size_t most);
 
-Json timings_json(const Answer& answer);  // of a finished answer
+Json timings_json(const Answer& answer);  // timings of a finished answer
 
 std::vector<Endpoint> openai_endpoints();
 std::vector<Endpoint> responses_endpoints();

@@ -21,7 +21,7 @@ struct Call {
   std::string rest;          // the part of the path matched by '*'
   Json body;                 // checked against the endpoint's fields
   GenerationRequest params;  // filled in by the fields
-  size_t body_bytes = 0;     // of the request, which is not kept
+  size_t body_bytes = 0;     // bytes of the request's body, which is not kept
 
   const ServedModel& served() const { return *params.served; }
   const LanguageModel& model() const { return *params.served->model; }
@@ -38,7 +38,7 @@ struct Endpoint {
   std::vector<Field> fields;
   // Checks that involve several fields, and values derived from them. May be null.
   std::optional<ApiError> (*prepare)(const Json& body, GenerationRequest& params) = nullptr;
-  // The same for checks that need server state. May be null.
+  // Checks that need server state. May be null.
   std::optional<ApiError> (*look_up)(Call& call) = nullptr;
   // Exactly one is set: `format` writes generated text, handle() replies at once, begin() replies on the exchange, now
   // or later. If begin() returns an error, the caller sends it.

@@ -9,7 +9,7 @@ namespace millrace {
 
 std::vector<Field> openai_account_fields();          // the client's user, and OpenAI's billing, storage and caching
 std::vector<Field> other_chat_fields();              // chat: OpenAI's, vLLM's and llama-server's
-std::vector<Field> other_completion_fields();        // the same for text completion
+std::vector<Field> other_completion_fields();        // fields of text completion
 std::vector<Field> other_llama_completion_fields();  // llama-server's own endpoints
 std::vector<Field> other_response_fields();
 std::vector<Field> other_response_count_fields();  // /v1/responses/input_tokens

@@ -7,7 +7,7 @@ namespace millrace {
 
 // OpenAI's response_format, with llama-server's flat forms.
 Field response_format_field();
-// The same for a format nested in another field; `where` is its name in error messages.
+// Variant for a format nested in another field; `where` is its name in error messages.
 std::optional<ApiError> set_response_format(GenerationRequest& params, const Json& format, const std::string& where);
 
 // vLLM's: structured_outputs, guided_json, guided_regex, guided_choice, guided_grammar.

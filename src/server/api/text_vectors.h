@@ -19,7 +19,7 @@ struct TextTokens {
 
 // Adds `input`, a text or its tokens. `name` is the field, for error messages.
 Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out);
-// The same for a string, tokens, or a list of either.
+// Adds a string, tokens, or a list of either.
 Wrong add_texts(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out);
 
 // The request's `pooling`, or the model's default.
@@ -27,7 +27,7 @@ Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling
 
 ApiError too_many_tokens(const char* field, const std::string& what, int64_t count, int64_t most);
 
-// Embeds the texts and replies on the exchange with the JSON that `write` makes of the vectors, which are not
+// Embeds the texts and replies on the exchange with the JSON that `write` creates from the vectors, which are not
 // normalized. The tokens are charged to the request's key.
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
                   Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write);

@@ -7,7 +7,7 @@ namespace millrace {
 
 // OpenAI's: tools, tool_choice, parallel_tool_calls.
 std::vector<Field> tool_fields();
-// The same for /v1/responses, where a function's name and parameters are next to its type.
+// Fields of tools in /v1/responses, where a function's name and parameters are next to its type.
 std::vector<Field> flat_tool_fields();
 // Ollama's: only tools, and the list may be empty.
 Field ollama_tools_field();

@@ -7,7 +7,7 @@
 namespace millrace {
 
 Field use_field();
-// The same field of requests that do not generate text: refused unless it is empty.
+// The `use` field for requests that do not generate text: refused unless it is empty.
 Field no_use_field();
 
 // Applies body["millrace"]["use"] to params, whose sampling options have been set from the body's other fields;

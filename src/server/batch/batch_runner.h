@@ -58,7 +58,7 @@ class BatchRunner {
   std::optional<Json> cancel(const std::string& id, const FileUser& user = {});
   // Removes a finished batch, but not its files. False: `user` has no such finished batch.
   bool remove(const std::string& id, const FileUser& user = {});
-  bool uses(const std::string& file) const;  // whether an unfinished batch reads it
+  bool uses(const std::string& file) const;  // returns true if an unfinished batch reads the file
 
   // Starts no more lines and abandons running ones. Not to be called from its own thread.
   void stop();

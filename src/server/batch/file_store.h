@@ -34,7 +34,7 @@ struct StoredFile {
 
 struct FileLimits {
   int64_t files = 1000;
-  int64_t bytes = int64_t{4} << 30;  // of all files
+  int64_t bytes = int64_t{4} << 30;  // bytes of all files
   // Per key without the role admin; a key's own limits take precedence.
   int64_t key_files = 100;
   int64_t key_bytes = int64_t{1} << 30;
@@ -68,7 +68,7 @@ class FileStore {
   // The files visible to `user`, oldest first.
   std::vector<StoredFile> list(const FileUser& user = {}) const;
   std::optional<StoredFile> find(const std::string& id, const FileUser& user = {}) const;
-  std::filesystem::path path(const std::string& id) const { return folder_ / id; }  // of an existing file
+  std::filesystem::path path(const std::string& id) const { return folder_ / id; }  // path of an existing file
   // Errors: resource.
   Result<std::string> read(const std::string& id) const;
   // False: no such file.

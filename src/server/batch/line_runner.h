@@ -35,7 +35,7 @@ struct LineResult {
 
 inline constexpr size_t kMaxLineBytes = size_t{8} << 20;
 
-// Whether batch lines may use this endpoint.
+// Returns true if batch lines may use this endpoint.
 bool is_batch_url(const std::string& url);
 // Errors: user.
 Result<BatchLine> parse_batch_line(std::string_view text);

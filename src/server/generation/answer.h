@@ -27,14 +27,14 @@ struct ToolCall {
 
 struct Choice {
   std::string text;                   // complete, if the answer is not streamed
-  std::string reasoning;              // the same
+  std::string reasoning;              // reasoning so far
   std::vector<ToolCall> calls;        // also of streams
   std::vector<TokenId> tokens;        // if requested
   std::vector<ChosenToken> logprobs;  // complete, or not yet streamed
   FinishReason finish = FinishReason::none;
   std::string stopped_by;   // the stop string
   TokenId stop_token = -1;  // the stop token given by the request
-  int64_t text_bytes = 0;   // of text so far, including the echoed prompt
+  int64_t text_bytes = 0;   // bytes of text so far, including the echoed prompt
   int64_t generated_tokens = 0, reasoning_tokens = 0;
   int64_t drafted_tokens = 0, accepted_tokens = 0;  // when it has ended
   int64_t part = -1;                                // in streams with numbered parts: the current one
@@ -54,13 +54,13 @@ struct Answer {
   std::vector<Choice> choices;                            // index: prompt * n + answer
   std::vector<std::vector<ChosenToken>> prompt_logprobs;  // for each prompt, if requested
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  int64_t longest_tokens = 0;  // of the longest choice
+  int64_t longest_tokens = 0;  // tokens of the longest choice
   Json items;                  // /v1/responses: output items so far
   Json deltas;                 // ... the sizes of the pieces in which each was streamed
   int64_t events = 0;          // ... number of events
   std::string chunk_head;      // the common start of all chunks of a stream; cached
-  LateArrays late;             // of what the format is writing
-  RequestTimings timings;      // of the choice that finished last
+  LateArrays late;             // arrays of the text that the format writes
+  RequestTimings timings;      // timings of the choice that finished last
   double total_seconds = 0;    // since the request arrived
 
   const AskedPrompt& prompt_of(size_t choice) const {
@@ -68,7 +68,7 @@ struct Answer {
   }
 };
 
-// What one event appends to a choice.
+// Parts that one event appends to a choice.
 struct Delta {
   std::string text;     // the text of `pieces`, if there are any
   AnswerPieces pieces;  // for conversations: text, thinking and calls in order
@@ -85,7 +85,7 @@ struct AnswerFormat {
   std::string (*delta)(Answer& answer, size_t choice, const Delta& delta);
   std::string (*end)(Answer& answer);
   Json (*whole)(Answer& answer);  // its long arrays are in answer.late, and refer to the answer
-  // What each log-probability takes in addition, because the format keeps it as JSON; 0: nothing.
+  // Bytes that each log-probability needs in addition, because the format keeps it as JSON; 0: none.
   int64_t kept_logprob_bytes = 0;
 };
 

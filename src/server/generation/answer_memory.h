@@ -1,4 +1,4 @@
-// AnswerMemory: the part of a memory budget that holds what grows with answers, from a request's admission to the last
+// AnswerMemory: the part of a memory budget for data that grows with answers, from a request's admission to the last
 // byte of its reply. The engine's estimate (request_memory()) ends with the last event; a reply is written later.
 //
 //   values      log-probabilities and texts of answers in progress, or not yet sent: AnswerMemory
@@ -28,7 +28,7 @@ struct AnswerParts {
   int64_t values = 0, unsent = 0, resumable = 0;
   int64_t total() const { return values + unsent + resumable; }
 };
-// How much of a memory budget each kind of data about answers gets; with `divisor` > 1, that fraction of it.
+// Parts of a memory budget for each kind of data about answers; with `divisor` > 1, of that fraction of the budget.
 AnswerParts answer_parts(int64_t budget, int64_t divisor = 1);
 // `limits` with at most the part of the budget, and room for at least 8 streams at the same time.
 StreamLimits within(StreamLimits limits, const AnswerParts& parts);
@@ -42,7 +42,7 @@ class AnswerMemory {
                                                          int64_t divisor = 1);
 
   const AnswerParts& parts() const { return parts_; }
-  int64_t held() const;  // of parts().values
+  int64_t held() const;  // bytes held of parts().values
 
   // Holds `bytes` until the result is destroyed. The error is too_large if they never fit, otherwise overloaded.
   class Hold;
@@ -69,9 +69,9 @@ class AnswerMemory::Hold {
   int64_t bytes_ = 0;
 };
 
-// The most that a request can hold: its prompts' and answers' log-probabilities, the answers' texts, and the parts of a
-// reply being written. `context`: the model's, which bounds each prompt with its answer. `taken`: the reply goes to an
-// AnswerTaker, which gets it complete and parses it.
+// Maximum memory of a request: its prompts' and answers' log-probabilities, the answers' texts, and the parts of a
+// reply being written. `context`: the model's, which bounds each prompt with its answer. `taken`: true: the reply is
+// passed to an AnswerTaker, which receives it complete and parses it.
 int64_t answer_bytes(const GenerationRequest& params, const AnswerFormat& format, int64_t context, bool taken = false);
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ class AnswerReader {
   std::optional<ReasoningSplitter> splitter_;
   std::optional<LateCloseFilter> late_close_;
   std::unique_ptr<CallParser> parser_;
-  std::string held_;  // of one read
+  std::string held_;  // data of one read
 };
 
 // Adds a delta's pieces to the choice, and assigns the ids of calls. `keep_text`: also collect text and thinking, for

@@ -1,5 +1,5 @@
 // ConstraintWorkers: compiles constraints on two threads of its own, never on an I/O thread or the engine's. Every
-// compilation gets a short first try; tenants take turns. One that runs out of time starts again on the second thread,
+// compilation has a short first try; tenants take turns. One that runs out of time starts again on the second thread,
 // at idle priority. So a large schema delays neither streams nor small schemas.
 //
 //   add --> first try, a few milliseconds --> done
@@ -36,7 +36,7 @@ struct ConstraintCounts {
   int64_t cancelled = 0;  // compilations whose clients had all left
   int64_t rejected = 0;   // requests rejected because the queue was full
   int64_t long_ones = 0;  // compilations that took longer than a first try
-  double seconds = 0;     // of processor time
+  double seconds = 0;     // seconds of processor time
 };
 
 class ConstraintWorkers {
@@ -67,7 +67,7 @@ class ConstraintWorkers {
   void count_known() { ++known_; }
 
   ConstraintCounts counts() const;
-  // Cancels everything; done() of each waiting request gets `cancelled`. Not to be called from a worker.
+  // Cancels everything; done() of each waiting request receives `cancelled`. Not to be called from a worker.
   void stop();
 
  private:

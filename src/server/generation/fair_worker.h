@@ -7,8 +7,8 @@
 //   within a tenant   the request with the lowest mark, which is the tenant's service at its arrival plus its own
 //                     cost. Small requests overtake large ones, and none starves, because later marks are higher
 //
-// Priorities do not change this order. What runs has in the engine the priority of the most urgent work that waits for
-// it here (most_urgent()).
+// Priorities do not change this order. In the engine, running work has the priority of the most urgent work that waits
+// for it here (most_urgent()).
 //
 // Costs are tokens. Thread-safe.
 #pragma once
@@ -36,7 +36,7 @@ struct HttpRequest;
 struct WorkShare {
   std::string tenant;
   double weight = 1;
-  // Of what the work runs in the engine, as of the caller's generations.
+  // Attributes of the work in the engine, as for the caller's generations.
   std::string engine_tenant;  // Request::tenant
   int64_t priority = 0;
   std::optional<std::chrono::steady_clock::time_point> until = std::nullopt;  // the request's time limit
@@ -100,7 +100,7 @@ class FairWorker {
   std::condition_variable wake_;
   std::map<std::string, Tenant> tenants_;  // this and the members below: guarded by `mutex_`
   size_t requests_ = 0;                    // waiting or running
-  int64_t tokens_ = 0;                     // the same
+  int64_t tokens_ = 0;                     // tokens so far
   uint64_t turn_ = 0;
   bool stop_ = false;
   std::thread thread_;  // last: it uses the others

@@ -47,7 +47,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const AnswerFormat& format_;
   Exchange exchange_;
   HttpHeaders headers_;
-  std::unique_ptr<AnswerMemory::Hold> memory_;  // of everything below, until the reply has been sent
+  std::unique_ptr<AnswerMemory::Hold> memory_;  // memory of all members below, until the reply has been sent
   Answer answer_;
   std::vector<RequestId> ids_;
   std::unique_ptr<WaitEntry> waiting_;              // counts in the wait estimate; null: no longer

@@ -22,18 +22,18 @@ struct ServedModel;
 struct TextWork;
 
 struct AskedPrompt {
-  std::string text;  // unless tokens are given
+  std::string text;  // used if there are no tokens
   std::vector<TokenId> tokens;
   bool add_special = true;  // put the tokenizer's start token before the text
   std::vector<char> fixed;  // 1: a compressor must keep the token; empty: it may drop any that is not special
-  // Of the embedding table, in place of text and tokens; null: none.
+  // Rows of the embedding table, in place of text and tokens; null: none.
   std::shared_ptr<const std::vector<float>> rows = nullptr;
 };
 
-// What a server accepts as rows.
+// Rows that a server accepts.
 struct RowLimits {
   bool enabled = false;
-  int64_t width = 0;  // of the model; 0: it is not loaded yet
+  int64_t width = 0;  // width of the model; 0: it is not loaded yet
   int64_t context = 0;
 };
 
@@ -76,7 +76,7 @@ struct GenerationRequest {
   std::vector<AskedPrompt> prompts;
   RowLimits row_limits;                // set before the fields are read
   std::vector<std::string> documents;  // before each of the prompts
-  Json messages;                       // of a conversation, in OpenAI's form; null: use prompts
+  Json messages;                       // messages of a conversation, in OpenAI's form; null: use prompts
   Json variables = Json::object();     // additional ones for the chat template
   bool add_generation_prompt = true;
   bool continue_last_message = false;  // the answer continues the last message
@@ -94,20 +94,20 @@ struct GenerationRequest {
   // Text that begins a tool call, and thereby ends thinking; "": no calls.
   std::string_view call_start() const { return dialect && tools.any() ? dialect->start : ""; }
 
-  std::vector<TokenId> context_tokens;  // of the conversation so far, before those of the messages
+  std::vector<TokenId> context_tokens;  // tokens of the conversation so far, before those of the messages
   int64_t most_context = 0;             // maximum tokens of prompt and answer; 0: the model's context
   int64_t truncate_prompt = 0;   // > 0: keep so many tokens at the prompt's end; -1: what leaves room for the answer
   int64_t truncated_tokens = 0;  // removed from the beginning of the prompts
   std::vector<std::string> bad_words;    // never generated
-  std::string prediction;                // what much of the answer is expected to be; "": not known
+  std::string prediction;                // expected text of much of the answer; "": not known
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response
   std::vector<std::string> dropped;      // parts of the request that were left out, each with the reason
-  Json applied;                          // what "millrace": {"use": [...]} and compressors changed; null: neither
+  Json applied;                          // changes by "millrace": {"use": [...]} and by compressors; null: neither
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
-  std::string id;  // of the response; "": generate one
+  std::string id;  // id of the response; "": generate one
   // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
   std::vector<std::string> prompt_passes;
   bool no_prompt_passes = false;  // the request leaves out the model's own

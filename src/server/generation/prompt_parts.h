@@ -1,5 +1,6 @@
-// Which parts of a conversation's prompt a compressor may drop: what users and tools wrote, and nothing that the chat
-// template, the system message or the model's own answers put there. And what the request gets back.
+// Says which parts of a conversation's prompt a compressor may drop: those that users and tools wrote, but nothing that
+// the chat template, the system message or the model's own answers put there. And describes the compression to the
+// request.
 #pragma once
 
 #include <string>

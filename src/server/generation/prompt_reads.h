@@ -28,9 +28,9 @@ struct ReadTerms {
   const FairWorker& worker;           // that waits for them, with the work behind them
 };
 
-// Waits until all are read. A reader is no longer called once this has returned, but for a moment after `unwanted`,
-// `stopping` or the time limit, so it owns what it writes to. Errors: cancelled (one of these), those of
-// Engine::submit() but a full queue.
+// Waits until all are read. After this has returned no reader is called again, with one exception: for a moment after
+// `unwanted`, `stopping` or the time limit. So a reader must own the memory that it writes to. Errors: cancelled (one
+// of these), those of Engine::submit() except a full queue.
 Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const ReadTerms& terms);
 
 // A place in the engine's queue for the request: for what is read of its prompts, then for its first prompt's answer.

@@ -15,10 +15,11 @@ namespace millrace {
 
 inline constexpr const char* kPromptRows = "prompt_embeds";
 
-// Whether a prompt of the request has rows.
+// Returns true if a prompt of the request has rows.
 bool has_rows(const GenerationRequest& params);
 
-// The prompt in one text of the field, whose rows have any width yet. What the limits refuse is not decoded.
+// Reads the prompt in one text of the field; its rows may have any width yet. A text that exceeds the limits is not
+// decoded.
 std::optional<ApiError> read_prompt_rows(std::string_view text, const RowLimits& limits, AskedPrompt& prompt);
 
 // Gives prompts with rows as many tokens, of id 0, and checks what the request combines them with.

@@ -22,7 +22,7 @@ class PromptScorer {
     std::vector<std::vector<TokenId>> prompts;  // at least one token each, within the engine's context
     int64_t top = 0;                            // number of most likely tokens at each position
     WorkShare share;
-    std::shared_ptr<QueuePlace> place;            // of the engine's queue, for the longest prompt
+    std::shared_ptr<QueuePlace> place;            // place in the engine's queue, for the longest prompt
     std::shared_ptr<std::atomic<bool>> unwanted;  // set when the client has left
     // Called on the scorer's thread with the tokens of each prompt. The log-probability of a first token is always 0.
     std::function<void(Result<std::vector<std::vector<ChosenToken>>>)> done;

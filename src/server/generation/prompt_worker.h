@@ -29,7 +29,7 @@ class PromptWorker {
     PromptPipeline pipeline;
     int64_t budget = 0;  // tokens of each compressed prompt
     WorkShare share;
-    std::shared_ptr<QueuePlace> place;                                // of the engine's queue, for all of it
+    std::shared_ptr<QueuePlace> place;                                // place in the engine's queue, for all of it
     std::shared_ptr<std::atomic<bool>> unwanted;                      // set when the client has left
     std::function<void(Result<std::vector<CompressedPrompt>>)> done;  // on the worker's thread
   };

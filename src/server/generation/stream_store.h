@@ -104,7 +104,8 @@ class StreamStore {
   const StreamLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<Key, Streams> streams_;  // of an id, in order of arrival: at most one admitted stream, then waiting ones
+  // streams of an id, in order of arrival: at most one admitted stream, then waiting ones
+  std::map<Key, Streams> streams_;
   bool stop_ = false;
   std::atomic<bool> draining_{false};
   std::thread thread_;  // from the first stream on: cancels streams without a reader, and deletes expired ones

@@ -24,7 +24,7 @@ struct TextMemory {
   MemoryHold hold;                           // from the model's accounts
   std::shared_ptr<MemoryAccounts> accounts;  // the part of `hold` that is in use; null: unlimited
 
-  // Reserves a part of what a model's own budget has left; the engine takes the rest. Of a budget that models share it
+  // Reserves a part of what a model's own budget has left; the engine takes the remainder. If models share the budget,
   // reserves what a text of `context` tokens needs, so that a model's size does not depend on the others. Without a
   // budget nothing is limited. Errors: resource.
   static Result<TextMemory> reserve(const std::shared_ptr<MemoryAccounts>& model, int64_t context);
@@ -35,8 +35,8 @@ struct TextWork {
 
   const Time since = std::chrono::steady_clock::now();  // the request waits to be read
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
-  Time until = Time::max();          // of the server
-  Time request_until = Time::max();  // of the request
+  Time until = Time::max();          // limit of the server
+  Time request_until = Time::max();  // limit of the request
 
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count(); }
   WorkLimits limits() const { return {.cancelled = cancelled.get(), .until = std::min(until, request_until)}; }

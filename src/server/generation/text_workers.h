@@ -1,6 +1,6 @@
-// TextWorkers: threads that read the texts of requests: they render chat templates and tokenize. Templates and
-// vocabularies are files of others and prompts are requests of others, so each may take long. The threads that serve
-// /health and other requests without a model never do this work.
+// TextWorkers: threads that read the texts of requests: they render chat templates and tokenize. Templates,
+// vocabularies and prompts are untrusted, so each may take long. The threads that serve /health and other requests
+// without a model never do this work.
 //
 //   add() --> one queue per tenant, tenants take turns --> run() on a thread
 //
@@ -34,13 +34,13 @@ class TextWorkers {
  public:
   struct Limits {
     size_t threads = 3;        // one tenant uses at most one fewer
-    size_t waiting = 4096;     // of all tenants
+    size_t waiting = 4096;     // requests waiting, of all tenants
     size_t of_tenant = 1024;   // waiting, of one tenant
     size_t bytes = 128 << 20;  // waiting, of all tenants; a single one may have more
   };
   struct Work {
     std::string tenant;
-    size_t bytes = 0;                              // of the request that waits
+    size_t bytes = 0;                              // bytes of the waiting request
     std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves, or by stop(): run() looks at it, too
     std::function<void()> run;                     // on a thread; must not throw
     std::function<void()> drop;                    // called by stop() instead of run()
@@ -53,7 +53,7 @@ class TextWorkers {
   // The first call starts the threads. Work whose client has left is neither run nor counted. Errors: resource (the
   // queue is full, the server is shutting down, no thread could be started).
   Result<void> add(Work work);
-  // Drops the tenant's work whose flag is set, and with it what it keeps alive, such as a connection.
+  // Drops the tenant's work whose flag is set, and with it the objects that it keeps alive, such as a connection.
   void leave(const std::string& tenant);
   TextCounts counts() const;
   // Cancels everything and waits for what runs. Not to be called from a worker.

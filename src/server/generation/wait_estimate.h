@@ -34,14 +34,14 @@ class WaitEstimate {
   friend class WaitEntry;
   double place() const;
   double step() const;                       // with all taken places
-  double prompts(int64_t own_tokens) const;  // of the open requests and a new one
+  double prompts(int64_t own_tokens) const;  // prompts of the open requests and a new one
 
   const std::unique_ptr<const CostModel> cost_;
   const int64_t chunk_;
   mutable std::mutex mutex_;
   int64_t places_;
   int64_t open_ = 0;                                                        // unfinished answers
-  int64_t prompt_tokens_ = 0;                                               // of prompts still in prefill
+  int64_t prompt_tokens_ = 0;                                               // tokens of prompts still in prefill
   int64_t measured_ = 0;                                                    // finished answers
   double answer_tokens_ = 0, step_seconds_ = 0, prompt_token_seconds_ = 0;  // exponentially decaying means
 };

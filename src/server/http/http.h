@@ -1,5 +1,5 @@
-// The HTTP/1.1 interface used by the rest of the server: a handler gets a complete request and answers it through an
-// Exchange. Only http_connection.cc and http_server.cc deal with sockets, timers and parsing.
+// The HTTP/1.1 interface used by the rest of the server: a handler receives a complete request and answers it through
+// an Exchange. Only http_connection.cc and http_server.cc deal with sockets, timers and parsing.
 //
 //   I/O threads    read requests and write answers; never block, never compute
 //   workers        run the handler: parse, and pass what takes time to threads of its own
@@ -33,7 +33,7 @@ struct HttpRequest {
   std::string body;
   std::string client;  // identifies the client when there is no API key: peer address, or its IPv6 /64 network
   bool by_trusted_proxy = false;        // the peer is one of HttpLimits::trusted_proxies
-  std::shared_ptr<KeyAccount> account;  // of the API key; set by admit(), null on a server without keys
+  std::shared_ptr<KeyAccount> account;  // account of the API key; set by admit(), null on a server without keys
   std::optional<GivenKey> given = {};   // nothing: the request did not arrive over HTTP
 
   std::string_view header(std::string_view name) const;  // "" when absent
@@ -44,8 +44,8 @@ struct HttpReply {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
-  // Appends the next part of a long body, which follows `body`, and returns false if it was the last one; called when
-  // the client has taken what came before. Null: `body` is complete.
+  // Appends the next part of a long body, which follows `body`, and returns false if it was the last one. Called when
+  // the client has received all parts before it. Null: `body` is complete.
   std::function<bool(std::string& out)> more = nullptr;
   bool close = false;      // close the connection after this answer
   std::string error, why;  // kind and message of an error, for log and trace
@@ -67,7 +67,7 @@ struct HttpLimits {
   double idle_seconds = 300;                  // between requests on a connection
   double read_seconds = 60;                   // to receive a complete request
   double stall_seconds = 60;                  // without the client accepting a byte
-  double ping_seconds = 15;                   // a stream idle for this long gets a ping
+  double ping_seconds = 15;                   // a stream idle for this long is sent a ping
   // Removed from the beginning of paths, for proxies that pass it on; "/llm", "": nothing.
   std::string path_prefix;
   std::vector<std::string> trusted_proxies;  // addresses whose X-Forwarded-For and X-Forwarded-Host count
@@ -87,7 +87,7 @@ class Exchange {
 
   explicit Exchange(std::shared_ptr<AnswerTaker> taker) : taker_(std::move(taker)) {}  // instead of a connection
 
-  void reply(HttpReply reply) const;  // in parts, if it has `more`; a taker gets it complete
+  void reply(HttpReply reply) const;  // in parts, if it has `more`; a taker receives it complete
   // head.body is the first part of the stream; with `more`, which follows, the stream needs no finish().
   void begin_stream(HttpReply head) const;
   void write(std::string bytes) const;
@@ -154,7 +154,7 @@ class HttpServer {
   // without TLS stays without it; a TLS server keeps its certificate if `tls` is null.
   void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
   // Answers in progress continue; open connections end after them. New connections are still accepted, so that probes
-  // learn the server's state: each gets one answer, from the handler, which knows which requests it refuses.
+  // learn the server's state: each receives one answer, from the handler, which knows which requests it refuses.
   void drain();
   bool drained() const;  // no connection that was open when drain() was called is left
   // Ends open answers with HttpHandler::give_up(), allows one second to send them, closes all connections and joins the

@@ -161,7 +161,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool complete_ = false;  // the whole answer is queued
   bool closed_ = false;
   std::string queue_, sending_;
-  std::function<bool(std::string&)> more_;  // of a reply that is written in parts; null: no more
+  std::function<bool(std::string&)> more_;  // source of a reply that is written in parts; null: no more
   size_t sent_ = 0;                         // bytes of sending_
   std::function<void(bool)> gone_;
   HttpReply ping_head_;
@@ -169,7 +169,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Clock::time_point last_write_;
   int64_t discarded_ = 0;
   int64_t reserved_body_ = 0;
-  std::shared_ptr<const HttpLimits> limits_;  // as of the beginning of the request
+  std::shared_ptr<const HttpLimits> limits_;  // limits at the beginning of the request
   PeerAddress peer_;
   const bool turned_away_;
   const bool late_;  // accepted while the server was draining: for one short request

@@ -37,7 +37,7 @@ class HttpStream {
   executor_type get_executor() { return socket_.get_executor(); }
   bool encrypted() const { return ssl_ != nullptr; }
 
-  // Whether received bytes are buffered in OpenSSL: the socket does not become readable for them.
+  // Returns true if received bytes are buffered in OpenSSL: the socket does not become readable for them.
   bool has_pending() const { return ssl_ && SSL_has_pending(ssl_) != 0; }
   enum class Reader { silent, speaks, left };
   Reader look();  // peeks at the client's side without consuming anything

@@ -15,7 +15,7 @@ struct ModelDefaults {
   std::vector<std::pair<std::string, std::string>> sampling;  // options and values of sampling/schema.h
   std::vector<std::string> stop;
   int64_t context = 0;      // 0: not given
-  int64_t max_tokens = -1;  // of an answer; -1: no limit
+  int64_t max_tokens = -1;  // tokens of an answer; -1: no limit
 };
 
 // Errors: user (an unknown parameter, a value out of bounds). Parameters that only place work on devices are ignored.

@@ -25,7 +25,7 @@ class ModelFolder {
   const std::string folder_;
   std::mutex mutex_;
   std::vector<ModelConfig> models_;  // `mutex_` guards this and the members below
-  int64_t stamp_ = 0;                // of the folder at the last scan
+  int64_t stamp_ = 0;                // time stamp of the folder at the last scan
   std::chrono::steady_clock::time_point looked_;
   std::atomic<int64_t> looks_{0};
 };

@@ -27,7 +27,7 @@ struct ModelConfig {
   // Default sampling options of requests, from `defaults` and the server's flags; null: the engine's with `defaults`.
   std::function<Result<SamplingOptions>(const LanguageModel&, const ModelDefaults&)> sampling = nullptr;
   bool found = false;  // found in the models folder, not configured
-  // Of models of the store:
+  // For models of the store:
   bool stored = false;
   int64_t stamp = 0;  // when the description was written
   ModelDefaults defaults;

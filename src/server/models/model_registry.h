@@ -1,12 +1,12 @@
 // ModelRegistry: a server's models by name, loaded or not. A request for a model that is not loaded waits while the
 // registry's own thread loads it; streams of other models continue meanwhile.
 //
-//     request --acquire()--> loaded:  gets the model immediately and holds it until it releases it
+// request --acquire()--> loaded:  receives the model immediately and holds it until it releases it
 //                            else:    waits --> loading thread: unloads the least recently used idle models until there
 //                                     is room, loads the model, answers all waiting requests
 //
-// A model that is unloaded or replaced gets no new requests and is freed when the last request that holds it is done. A
-// model can also be unloaded automatically after an idle time. Thread-safe.
+// A model that is unloaded or replaced receives no new requests and is freed when the last request that holds it is
+// done. A model can also be unloaded automatically after an idle time. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ struct ModelStatus {
   std::vector<std::string> aliases;
   std::string path;
   const char* state = "unloaded";       // or loading, loaded
-  std::string error;                    // of the last load; "": success
+  std::string error;                    // error of the last load; "": success
   std::shared_ptr<ServedModel> served;  // if loaded; hold it briefly, it does not count as use
   int64_t open = 0;                     // requests holding it
   std::optional<double> idle_left;      // seconds until it is unloaded; nullopt: never
@@ -67,7 +67,7 @@ class ModelRegistry {
   std::optional<std::string> resolve(const std::string& name);
   // The model with this canonical name if it is loaded; null otherwise. `keep_seconds`: as for acquire().
   std::shared_ptr<ServedModel> try_acquire(const std::string& name, std::optional<double> keep_seconds = {});
-  // The same, but loads the model if necessary and then calls `ready` on the loading thread. `keep_seconds` sets the
+  // Variant that loads the model if necessary and then calls `ready` on the loading thread. `keep_seconds` sets the
   // model's idle time; negative: never unload. Errors passed to `ready`: those of loading; resource (too many requests
   // are waiting); cancelled (the server stops).
   void acquire(const std::string& name, std::optional<double> keep_seconds, Ready ready);
@@ -107,7 +107,7 @@ class ModelRegistry {
     std::string error;
     ErrorKind error_kind = ErrorKind::internal;
     bool failed_for_good = false;  // until the file changes
-    int64_t failed_stamp = 0;      // of the file at that time
+    int64_t failed_stamp = 0;      // time stamp of the file at that time
   };
 
   explicit ModelRegistry(RegistryOptions options);
@@ -131,7 +131,7 @@ class ModelRegistry {
   std::chrono::steady_clock::time_point store_looked_;
   std::atomic<bool> store_due_{true};
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<AnswerMemory> answers_;  // of all models; null: each model has its own
+  std::shared_ptr<AnswerMemory> answers_;  // memory for the answers of all models; null: each model has its own
   std::shared_ptr<Shared> shared_;         // its mutex guards the members below
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;  // names in entries_ in the order they were added

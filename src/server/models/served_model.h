@@ -28,9 +28,9 @@ struct ServedModel {
   SamplingOptions sampling;      // defaults for requests
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
-  std::string system;                     // of conversations without a system message; "": none
-  std::vector<std::string> stop_strings;  // of requests without their own
-  int64_t max_tokens = -1;                // of requests of Ollama's API without num_predict
+  std::string system;                     // for conversations without a system message; "": none
+  std::vector<std::string> stop_strings;  // for requests without their own
+  int64_t max_tokens = -1;                // for requests of Ollama's API without num_predict
   mutable AdapterScales adapter_scales;
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;

@@ -11,10 +11,10 @@ namespace millrace {
 // `defaults`: settings that the description does not make. Errors: user (its parameters).
 Result<ModelConfig> stored_model_config(const StoredModel& model, const ModelConfig& defaults);
 
-// What `from` and `draft` name, for ModelStore::create: a file or folder, a model of the store or the cache, or a
-// built-in model. Several `from` are, as in Ollama, the files of one model, unless one is a name: the last name then is
-// the base. What has no effect is noted. Fills in what `about` leaves to its base. Errors: user (nothing has that name;
-// files of two models), and as open_model.
+// Finds the files that `from` and `draft` name, for ModelStore::create: a file or folder, a model of the store or the
+// cache, or a built-in model. Several `from` are, as in Ollama, the files of one model. If one of them is a name, the
+// last name is the base. Settings without effect are noted. Fills in the settings that `about` leaves to its base.
+// Errors: user (nothing has that name; files of two models), and as open_model.
 Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about);
 
 }  // namespace millrace

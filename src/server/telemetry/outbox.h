@@ -19,7 +19,7 @@ namespace millrace {
 
 class Outbox {
  public:
-  // Sends at most `batch` texts at a time, as soon as so many are queued or `linger` after the first one.
+  // Sends at most `batch` texts at a time, as soon as `batch` are queued or `linger` after the first one.
   using Send = std::function<void(const std::vector<std::string>&)>;
   Outbox(size_t most, size_t batch, std::chrono::milliseconds linger, Send send);
   ~Outbox();  // sends everything queued first

@@ -59,7 +59,7 @@ std::string recording_head_line(const RecordingHead& head);
 std::string recording_line(const RecordedRequest& request, bool prompts, uint64_t salt);
 std::string recording_end_line(int64_t requests);
 
-// Whether an event's token is part of the answer: the end-of-generation token is not.
+// Returns true if an event's token is part of the answer: the end-of-generation token is not.
 inline bool counts_as_answer(const TokenEvent& event) {
   return event.token >= 0 && !(event.finish == FinishReason::stop && event.stopped_by.empty());
 }
@@ -81,10 +81,10 @@ class Recorder {
   std::mutex mutex_;
   std::string path_;
   std::ofstream file_;
-  int64_t bytes_ = 0;  // of the whole lines in file_
+  int64_t bytes_ = 0;  // bytes of the whole lines in file_
   bool prompts_ = false;
   int64_t written_ = 0;
-  uint64_t salt_ = 0;  // of prompt hashes; not stored anywhere
+  uint64_t salt_ = 0;  // salt of prompt hashes; not stored anywhere
   std::chrono::steady_clock::time_point began_;
 };
 

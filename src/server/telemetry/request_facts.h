@@ -34,18 +34,18 @@ struct RequestFacts {
   bool kept = false;            // a resumable stream, which may outlive its connection
   std::atomic<int> resumed{0};  // times the stream was resumed
 
-  // Of a generation request.
+  // Facts of a generation request.
   bool generates = false;
   std::string model, answer_id, tenant;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   GenerationParameters parameters;
-  RequestTimings timings;   // of the last answer to end
+  RequestTimings timings;   // timings of the last answer to end
   int64_t finished_ns = 0;  // steady: when the engine ended it
   std::vector<std::string> finish_reasons;
   std::string prompt;  // only if prompts are logged
 
   std::optional<TraceContext> parent;
-  TraceContext trace;     // of this request's span
+  TraceContext trace;     // trace of this request's span
   bool exported = false;  // export its spans
 
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();

@@ -24,7 +24,7 @@ struct TelemetryOptions {
   OtlpSettings otlp;
   std::string record;  // file; "": none
   bool record_prompts = false;
-  std::string version;  // of the program
+  std::string version;  // version of the program
 };
 
 class Telemetry {

@@ -25,7 +25,7 @@ class SpecBuilder {
   void expect(size_t tokens) { expected_ = tokens; }
   // Error: corrupt if the id is negative, too large, or used by another text.
   Result<void> place(std::string_view text, int64_t id);
-  // The same for a special token, which is matched before merging; replaces an earlier type.
+  // Places a special token, which is matched before merging; replaces an earlier type.
   Result<void> place_special(std::string_view text, int64_t id, bool control);
   // An id with this text, or nullopt.
   std::optional<TokenId> find(std::string_view text) const;

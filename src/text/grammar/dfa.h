@@ -24,7 +24,7 @@ struct GrammarLimits {
   int64_t source_bytes = 1 << 20;
   int64_t alternatives = 256;       // from combining anyOf, oneOf etc. at one place
   int64_t depth = 200;              // nesting in the source
-  CompileBudget* budget = nullptr;  // of the current compilation; null: unlimited
+  CompileBudget* budget = nullptr;  // budget of the current compilation; null: unlimited
 };
 
 struct Dfa {
@@ -42,7 +42,7 @@ struct Dfa {
   std::vector<uint8_t> ticks;            // [state]: entering it counts one tick
   std::vector<std::vector<Call>> calls;  // [state]
   int64_t call_bytes = 0;                // allocated by the lists in `calls`
-  BudgetShare share;                     // of the compilation's budget
+  BudgetShare share;                     // share of the compilation's budget
 
   // Heap memory, without this struct.
   int64_t bytes() const;

@@ -84,8 +84,8 @@ class GrammarSpec {
   // Members in this order, with a separator between those present: each exactly once ('1'), at most once ('?') or any
   // number of times ('*'). `filled`: at least one of them.
   ExprId list(ExprId separator, const std::vector<ExprId>& members, std::string counts, bool filled = false);
-  // The same for members that begin with keys; the keys share a prefix tree, so that members are distinguished only
-  // where their keys differ. For long lists: list() needs a number of states quadratic in the number of members.
+  // Variant for members that begin with keys; the keys share a prefix tree, so members are distinguished only where
+  // their keys differ. For long lists: list() needs a number of states quadratic in the number of members.
   ExprId keyed(KeyedMembers list);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId call(RuleId rule, uint32_t need = 0, uint32_t room = kNoLimit);
@@ -119,7 +119,7 @@ class GrammarSpec {
   std::vector<Expr> exprs_;
   std::vector<Rule> rules_;
   BudgetShare share_;
-  int64_t bytes_ = 0;  // of the lists inside the expressions
+  int64_t bytes_ = 0;  // bytes of the lists inside the expressions
 };
 
 }  // namespace millrace

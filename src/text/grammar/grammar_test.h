@@ -75,7 +75,7 @@ class TextMatcher {
   }
   bool begins(std::string_view text) { return feed(table_->begin(), text) != kDead; }
 
-  // Whether some text of the value is accepted, trying different orders of its keys.
+  // Returns true if some text of the value is accepted, trying different orders of its keys.
   bool accepts_value(const SchemaJson& value) {
     steps_ = 0;
     const SetId set = feed_value(table_->begin(), value);

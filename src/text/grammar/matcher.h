@@ -10,7 +10,7 @@
 // token is allowed, and the stream cannot continue; after rollback() another continuation may be tried while work is
 // left.
 //
-// A caller that must not be held up gives each call a slice of work. What does not fit pauses, and goes on with the
+// A caller that must not be held up gives each call a slice of work. What does not fit pauses, and continues with the
 // next call:
 //
 //   matcher.set_slice(50'000);
@@ -35,7 +35,7 @@ struct CompiledGrammar {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<TokenMasks> masks;
   int64_t id = 0;
-  size_t table_bytes = size_t{16} << 20;  // of one stream's parse table, before stale entries are dropped
+  size_t table_bytes = size_t{16} << 20;  // bytes of one stream's parse table, before stale entries are dropped
   // The peak, within one token.
   size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{1} << 20); }
 };
@@ -58,7 +58,7 @@ class GrammarMatcher {
 
   // Returns false and changes nothing if the token is not allowed.
   bool accept(TokenId token);
-  bool accept_text(std::string_view text);  // the same for bytes; counts as one token
+  bool accept_text(std::string_view text);  // accepts bytes; counts as one token
   // Returns the number of tokens undone: limited by kMaxRollback, the tokens accepted, and the history in memory.
   size_t rollback(size_t tokens);
   void reset();

@@ -40,7 +40,7 @@ struct Nfa {
   std::vector<Dfa::Call> calls;
   std::vector<NfaCopies> copies;
   int32_t start = 0, accept = 0;
-  int32_t levels = 0;  // of nested copies
+  int32_t levels = 0;  // levels of nested copies
   BudgetShare share;
 
   int32_t add_state() {

@@ -85,8 +85,8 @@ class ParseTable {
   const Grammar& grammar() const { return *grammar_; }
   SetId begin();  // before the first byte
   SetId begin_on_floor(int32_t state);
-  // Translates sets of another table for the same grammar; kDead for the rest once a bound is hit. If it pauses,
-  // neither the sets nor this table are of use.
+  // Translates sets of another table for the same grammar. After a bound is hit, the remaining sets are kDead. If it
+  // pauses, neither the sets nor this table can be used.
   void import(const ParseTable& from, std::span<SetId> sets);
 
   SetId step(SetId set, uint8_t byte) {
@@ -126,7 +126,7 @@ class ParseTable {
   static constexpr FrameId kPending = 1u << 31;
   // Work per configuration added and per set made.
   static constexpr int64_t kAddWork = 8, kSetWork = 64;
-  static constexpr int64_t kReachWork = 64;  // of a slice alone, per frame that import() finds
+  static constexpr int64_t kReachWork = 64;  // charged to a slice alone, per frame that import() finds
 
   struct Set {
     size_t first = 0;
@@ -141,7 +141,7 @@ class ParseTable {
     int32_t next = -1;  // same start and return state, different bounds
   };
 
-  // Whether the ticks that the frame requires are possible from this state.
+  // Returns true if the ticks that the frame requires are possible from this state.
   bool possible(int32_t state, const Frame& frame) const {
     if (frame.need == 0 && frame.room == kNoLimit) return true;
     return grammar_->ticks_left(state).meets(frame.need, frame.room);

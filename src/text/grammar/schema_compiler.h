@@ -150,7 +150,7 @@ class SchemaCompiler {
   std::map<ExprId, RuleId> item_rules_;
   RuleId comma_ = -1;
   std::deque<Task> tasks_;
-  int64_t states_ = 0;  // of all automata so far
+  int64_t states_ = 0;  // states of all automata so far
 };
 
 }  // namespace millrace

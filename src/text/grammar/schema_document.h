@@ -35,11 +35,12 @@ class SchemaDocument {
   // The target of `reference`, relative to `from`. Errors: unsupported (not in this document).
   Result<const SchemaJson*> resolve(const std::string& reference, const SchemaJson& from) const;
 
-  // The same for $dynamicRef. Errors: unsupported, also if the target depends on the dynamic scope.
+  // Resolves a $dynamicRef. Errors: unsupported, also if the target depends on the dynamic scope.
   Result<const SchemaJson*> resolve_dynamic(const std::string& reference, const SchemaJson& from) const;
 
-  // Stores a schema that the compiler derived from the part `origin`, whose path its parts get. Returns the existing
-  // one if the same schema was derived from it before, so that results cached by its address are reused.
+  // Stores a schema that the compiler derived from the part `origin`, and assigns its path to all parts of the schema.
+  // Returns the existing one if the same schema was derived from it before, so that results cached by its address are
+  // reused.
   const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
   bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
 

@@ -23,7 +23,7 @@ namespace millrace {
 // Keywords of schemas that the compiler derives. They begin with a control character; a user's schema with such a key
 // is rejected, so they cannot collide.
 inline constexpr const char* kIs = "\x01is";            // a part of the document, see SchemaDocument::link
-inline constexpr const char* kNot = "\x01not";          // the same, negated
+inline constexpr const char* kNot = "\x01not";          // schema, negated
 inline constexpr const char* kNotEnum = "\x01notEnum";  // scalars
 inline constexpr const char* kNotPattern = "\x01notPattern";
 inline constexpr const char* kNotInteger = "\x01notInteger";
@@ -31,7 +31,7 @@ inline constexpr const char* kNotMultipleOf = "\x01notMultipleOf";
 inline constexpr const char* kSomeItem = "\x01someItem";  // {from, value}: some item from `from` on satisfies `value`
 inline constexpr const char* kSomeProperty =
     "\x01someProperty";  // {pattern, except, exceptPatterns, names, value}: see schema_demands.cc
-inline constexpr const char* kOtherProperty = "\x01otherProperty";  // the same, for keys that the schema does not name
+inline constexpr const char* kOtherProperty = "\x01otherProperty";  // for keys that the schema does not name
 
 enum JsonType : uint8_t {
   kNull = 1,

@@ -20,15 +20,15 @@ struct MergedSchema {
   uint32_t min_items = 0, max_items = kNoLimit, min_properties = 0, max_properties = kNoLimit;
   bool unique_items = false;
   std::vector<std::string> required;
-  std::string path;                                     // of the first part, for messages
-  mutable std::shared_ptr<const Dfa> string_automaton;  // of `strings`, built lazily by allows_value()
+  std::string path;                                     // path of the first part, for messages
+  mutable std::shared_ptr<const Dfa> string_automaton;  // automaton of `strings`, built lazily by allows_value()
 };
 
 // Errors: user (a keyword's value), unsupported (a keyword, with its place).
 Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, GrammarNotes& notes);
 
-// Whether a value of enum or const satisfies the other keywords; for lists and objects only type and size are checked.
-// Errors: unsupported (a pattern, too many states).
+// Returns true if a value of enum or const satisfies the other keywords; for lists and objects only type and size are
+// checked. Errors: unsupported (a pattern, too many states).
 Result<bool> allows_value(const MergedSchema& schema, const SchemaJson& value, const GrammarLimits& limits);
 
 }  // namespace millrace

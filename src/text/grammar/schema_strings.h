@@ -19,7 +19,7 @@ struct StringBounds {
 // The regex of an enforced format; "" for one treated as an annotation, as the standard allows.
 std::string_view format_pattern(std::string_view format);
 
-// Whether the standard defines it.
+// Returns true if the standard defines the format.
 bool standard_format(std::string_view format);
 
 // Texts that JSON Schema's `pattern` allows. Look-ahead is supported at the start of the pattern, directly after ^.

@@ -20,7 +20,7 @@ namespace millrace {
 struct TickRange {
   uint32_t least = kNoLimit, most = 0;  // kNoLimit as `most`: unbounded. Default: empty, the end is unreachable
   bool empty() const { return least == kNoLimit; }
-  // Whether some number of the range is in [need, room].
+  // Returns true if some number of the range is in [need, room].
   bool meets(uint32_t need, uint32_t room) const { return least <= room && most >= need && !empty(); }
   TickRange plus(uint32_t ticks) const {
     return {least == kNoLimit ? kNoLimit : least + ticks, most == kNoLimit ? kNoLimit : most + ticks};

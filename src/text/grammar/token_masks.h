@@ -28,8 +28,8 @@ namespace millrace {
 
 struct StateMask {
   struct Exit {
-    uint32_t node = 0;  // of the trie, with children
-    uint8_t ticks = 0;  // of a counted rule
+    uint32_t node = 0;  // node of the trie, with children
+    uint8_t ticks = 0;  // ticks of a counted rule
   };
   struct Least {  // a token that needs room for `ticks` ticks
     TokenId token = 0;
@@ -70,8 +70,8 @@ class TokenMasks {
   // The mask of one state; `grammar_id` identifies the grammar for masks that cannot be shared.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state);
-  // Computes that mask in pieces of at most about `units` of work, and subtracts from `units` what it did. Null: the
-  // mask is not complete; the next call continues it if it gets the same `work`.
+  // Computes that mask in pieces of at most about `units` of work, and subtracts the work done from `units`. Null: the
+  // mask is not complete; the next call with the same `work` continues it.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state, std::shared_ptr<StateMaskWork>& work, int64_t& units);
 

@@ -49,7 +49,7 @@ class TokenTrie {
   }
 
  private:
-  std::vector<Node> nodes_;  // and a sentinel
+  std::vector<Node> nodes_;  // nodes and a sentinel
   std::vector<TokenId> tokens_;
   std::vector<size_t> begin_;
   std::string text_;  // bytes of the tokens in the trie, by id

@@ -92,7 +92,7 @@ struct MacroDef {
   std::string name;
   std::vector<int> parameters;
   std::vector<std::string> parameter_names;
-  std::vector<ExprPtr> defaults;  // of the last parameters
+  std::vector<ExprPtr> defaults;  // defaults of the last parameters
   Body body;
   int caller = -1, kwargs = -1, varargs = -1;  // names, if the body uses them
 };

@@ -12,7 +12,7 @@ std::string to_string(Int v);
 std::string float_repr(double v);
 std::string quote(std::string_view text);  // repr() of a str
 std::string repr(Runtime& rt, const Value& v);
-std::string str(Runtime& rt, const Value& v);  // what {{ v }} prints
+std::string str(Runtime& rt, const Value& v);  // text that {{ v }} prints
 
 struct JsonStyle {
   bool ensure_ascii = false;

@@ -78,7 +78,7 @@ class Runtime {
   };
 
   Budget budget;
-  int line = 0;  // of the node being evaluated, for messages
+  int line = 0;  // line of the node being evaluated, for messages
   const RenderOptions& options() const { return options_; }
   const Ast& ast() const { return ast_; }
 

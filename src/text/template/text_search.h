@@ -32,7 +32,8 @@ class TextSearch {
 
   std::string_view needle_;
   Budget& budget_;
-  std::vector<uint32_t> border_;  // of each prefix of the needle, its longest proper prefix that is also its suffix
+  // for each prefix of the needle, the length of its longest proper prefix that is also its suffix
+  std::vector<uint32_t> border_;
   bool prepared_ = false, backwards_ = false;
   int64_t bytes_ = 0;
 };

@@ -86,7 +86,7 @@ class Object;
 
 enum class Kind : uint8_t { absent, undefined, none, boolean, integer, floating, string, sequence, dict, object };
 
-// What kind of lookup gave an undefined value.
+// Kind of lookup that returned an undefined value.
 enum class Missing : uint8_t { variable, attribute, element, hint, unsafe };
 
 class Value {

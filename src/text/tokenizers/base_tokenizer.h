@@ -137,7 +137,7 @@ class BaseTokenizer : public Tokenizer {
   };
   // Appends the ids of `text`, which contains no special token.
   virtual void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const = 0;
-  // What the spec's normalizers make of `text`: the text in which tokens with the flag `normalized` are matched.
+  // Returns `text` after the spec's normalizers, in which tokens with the flag `normalized` are matched.
   virtual std::string normalized_form(std::string_view text) const { return normalize(text); }
   // Called at the end of a subclass's construction, when normalized_form() can be called.
   void add_normalized_tokens();

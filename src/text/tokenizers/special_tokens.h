@@ -28,7 +28,7 @@ class SpecialTokens {
   std::vector<Fragment> split(std::string_view text, bool parse_control) const {
     return split(text, parse_control ? with_control_ : always_);
   }
-  // The same for a text that is normalized, and the tokens that add_normalized() received.
+  // Splits a normalized text by the tokens that add_normalized() received.
   std::vector<Fragment> split_normalized(std::string_view text, bool parse_control) const {
     return split(text, parse_control ? normalized_with_control_ : normalized_always_);
   }

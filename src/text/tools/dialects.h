@@ -101,8 +101,8 @@ struct ParameterTags {
   nlohmann::ordered_json head;       // between the opening tag and the value: a structure; null: nothing
   std::string_view line;             // after a value that is JSON or from an enum
   std::string_view close;            // after every value
-  std::vector<const char*> between;  // what may be between `close` and the next tag
-  std::string_view end;              // of the call
+  std::vector<const char*> between;  // texts that may be between `close` and the next tag
+  std::string_view end;              // end of the call
 };
 // The structure of all parameters and the end of the call.
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);

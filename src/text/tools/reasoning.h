@@ -75,7 +75,7 @@ struct EarlyCalls {
 nlohmann::ordered_json behind_reasoning(nlohmann::ordered_json structure, const ReasoningMarks& marks,
                                         ReasoningPlace place, const EarlyCalls& calls = {});
 
-// Whether a control token is part of an answer's text: markers of reasoning and of calls.
+// Returns true if a control token is part of an answer's text: markers of reasoning and of calls.
 bool is_marker(std::string_view text);
 
 }  // namespace millrace

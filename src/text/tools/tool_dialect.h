@@ -35,7 +35,7 @@ struct AnswerPiece {
     text,
     reasoning,
     call,       // a call begins; text: name of the tool
-    arguments,  // of that call: a piece of the JSON text
+    arguments,  // a piece of the JSON text of the current call's arguments
     call_end,
   };
   Kind kind = Kind::text;
@@ -62,7 +62,8 @@ struct ToolWish {
 struct ToolDialect {
   const char* name;
   const char* summary;
-  bool (*speaks)(std::string_view chat_template);  // whether models with this template use it; null: never detected
+  // returns true if models with this template use it; null: never detected
+  bool (*speaks)(std::string_view chat_template);
   std::unique_ptr<CallParser> (*parser)(std::span<const Tool> tools);
   nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolWish& wish);
   std::span<const char* const> markers;  // control tokens that are part of the text of calls

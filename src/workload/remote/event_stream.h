@@ -23,7 +23,7 @@ class EventStream {
 
   size_t most_bytes_;
   std::string line_;  // incomplete line
-  std::string data_;  // of the current event
+  std::string data_;  // data of the current event
   bool has_data_ = false, after_return_ = false, stopped_ = false;
 };
 

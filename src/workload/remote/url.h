@@ -8,7 +8,7 @@
 namespace millrace {
 
 struct Url {
-  std::string host, port;  // of "http://[::1]:8080/base/": ::1, 8080
+  std::string host, port;  // for "http://[::1]:8080/base/": ::1, 8080
   std::string path;        // without a trailing slash: /base; often empty
 
   // "http://HOST[:PORT][/PATH]". Errors: user; unsupported (https).
