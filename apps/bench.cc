@@ -29,7 +29,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
   millrace bench -m model.gguf --kernel none --kernel fused:parts=none   two ways to compute, in turns
-  millrace bench -p 64 -n 64 --parallel 1,16 --speculate ngram --speculate suffix   what drafters bring, beside plain decoding
+  millrace bench -p 64 -n 64 --parallel 1,16 --speculate ngram --speculate suffix   what drafters gain over plain decoding
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
@@ -360,7 +360,7 @@ void add_bench_command(CLI::App& app) {
   command
       ->add_option("--speculate", flags->speculate,
                    "Drafter NAME[:key=value,...], in turns with plain decoding: tokens a pass, acceptance, speed-up; "
-                   "repeatable. oracle:accept=A,k=K is right with probability A, beside the formula's speed-up")
+                   "repeatable. oracle:accept=A,k=K is right with probability A, compared with the formula's speed-up")
       ->allow_extra_args(false);
   command->add_option("--speculate-prompts", flags->speculate_prompts,
                       "JSON lines with \"messages\" or \"prompt\", as from millrace lab generate; default: made-up "

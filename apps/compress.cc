@@ -156,10 +156,9 @@ void add_compress_command(CLI::App& app) {
                       "Write an importance matrix of the calibration text to this file: llama.cpp's older kind if the "
                       "name ends in .dat, else its GGUF kind");
   command
-      ->add_option(
-          "--keep", flags->options.keep,
-          "Number format of some tensors, whatever the passes ask for: PATTERN=FORMAT, such as 'output*=q8_0'; "
-          "repeatable, the first that matches counts")
+      ->add_option("--keep", flags->options.keep,
+                   "Number format of some tensors, which overrides the passes: PATTERN=FORMAT, such as 'output*=q8_0'; "
+                   "repeatable, the first that matches counts")
       ->allow_extra_args(false);
   command
       ->add_option("--table", flags->options.table,

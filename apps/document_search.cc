@@ -67,7 +67,7 @@ Result<int> run_document_search(DocumentSearchFlags flags) {
 void add_document_search_command(CLI::App& app) {
   auto flags = std::make_shared<DocumentSearchFlags>();
   CLI::App* command =
-      add_command(app, "document-search", "Find how a model should weigh documents that were computed apart",
+      add_command(app, "document-search", "Find how a model should weigh documents that were computed separately",
                   kDocumentExamples, [=] { return run_document_search(*flags); });
   flags->model.add_with_text_to(command, &flags->file);
   command->add_option("--documents", flags->search.cut.documents, "Documents of a prompt")

@@ -49,7 +49,7 @@ Result<int> run_levels(LevelFlags flags) {
                      {"values_error_saved", values}});
     return 0;
   }
-  fmt::print("squared error beside the levels for normal values: keys -{:.1f} %, values -{:.1f} %\n", 100 * keys,
+  fmt::print("squared error compared with the levels for normal values: keys -{:.1f} %, values -{:.1f} %\n", 100 * keys,
              100 * values);
   fmt::print("use them:   --kv-format kvquant:levels={}\n", flags.out);
   return 0;

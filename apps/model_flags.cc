@@ -35,7 +35,7 @@ void ModelFlags::add_to(CLI::App* command) {
 
 void ModelFlags::add_memory_to(CLI::App* command) {
   command->add_option("--memory", memory,
-                      "Memory limit for everything, such as 8G or 512MiB; the KV cache gets what is left. Default: "
+                      "Memory limit for everything, such as 8G or 512MiB; the KV cache takes what is left. Default: "
                       "limited by the machine");
 }
 
@@ -142,7 +142,7 @@ void EngineFlags::add_to(CLI::App* command) {
                       "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
   command
       ->add_option("--document-tokens", options.document_tokens,
-                   "Tokens of documents that are kept as rows beside a KV cache that a codec encodes; 0: as many as "
+                   "Tokens of documents that are kept as rows next to a KV cache that a codec encodes; 0: as many as "
                    "the longest stream has")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
@@ -164,10 +164,11 @@ void EngineFlags::add_to(CLI::App* command) {
   add_family("policy", &EngineOptions::policy, "--policy",
              "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
   command->option_defaults()->group("Speculation");
-  add_family("drafter", &EngineOptions::drafter, "--drafter",
-             "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
-             "See millrace techniques --family drafter. Repeatable: the best one drafts, for each stream. none: no "
-             "drafts");
+  add_family(
+      "drafter", &EngineOptions::drafter, "--drafter",
+      "Drafter NAME[:key=value,...] of tokens that a step verifies in addition to the next one; answers stay the same. "
+      "See millrace techniques --family drafter. Repeatable: the best one drafts, for each stream. none: no "
+      "drafts");
   command->get_option("--drafter")->join('+');
   command
       ->add_option("--draft-length", options.draft_length,

@@ -51,7 +51,7 @@ struct ModelFlags {
 };
 
 // --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens,
-// --kv-ssd ...; threads and context come from ModelFlags. --use chooses members of every family that applies to the
+// --kv-ssd ...; threads and context are in ModelFlags. --use chooses members of every family that applies to the
 // command; flags of families are short names for it.
 struct EngineFlags {
   EngineFlags() { options.draft_length = "auto"; }

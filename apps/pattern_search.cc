@@ -61,7 +61,8 @@ void add_pattern_search_command(CLI::App& app) {
   };
   count("-c,--context", flags->search.context, "Tokens of a window of the text", 2, int64_t{1} << 20);
   count("--block", flags->search.block, "Tokens of a block", 16, 256);
-  count("--blocks", flags->search.blocks, "Blocks that a query sees beside the first and the newest ones", 0, 65535);
+  count("--blocks", flags->search.blocks, "Blocks that a query sees in addition to the first and the newest ones", 0,
+        65535);
   count("--sinks", flags->search.sinks, "First blocks, which all see", 0, 65536);
   count("--window", flags->search.window, "Newest blocks, which all see, with the query's own", 1, 65536);
   count("--last", flags->search.last, "Blocks from one finding of lines to the next", 1, 64);

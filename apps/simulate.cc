@@ -334,9 +334,10 @@ void add_simulate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens of F16")->capture_default_str();
   command
-      ->add_option("--document-tokens", options.document_tokens,
-                   "Tokens of documents that are kept as rows beside a KV format that encodes whole blocks; 0: as many "
-                   "as the longest stream has")
+      ->add_option(
+          "--document-tokens", options.document_tokens,
+          "Tokens of documents that are kept as rows next to a KV format that encodes whole blocks; 0: as many "
+          "as the longest stream has")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   flags->kv_format_option =
       command

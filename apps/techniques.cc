@@ -31,8 +31,8 @@ constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
 
-// Returns the name of a member's page in docs/techniques/ and of its result in proofs/results/: NAME, or FAMILY-NAME where
-// families share the name (tools/ledger/entries.py).
+// Returns the name of a member's page in docs/techniques/ and of its result in proofs/results/: NAME, or FAMILY-NAME
+// where families share the name (tools/ledger/entries.py).
 std::string ledger_name(const TechniqueInfo& info, const std::vector<TechniqueInfo>& all) {
   const auto same = [&](const TechniqueInfo& other) { return other.name == info.name; };
   return std::ranges::count_if(all, same) > 1 ? info.family + "-" + info.name : info.name;

@@ -114,7 +114,7 @@ void add_train_lab_command(CLI::App& app) {
   command->add_option("--save-seconds", run.save_seconds, "Seconds between checkpoints")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  command->add_option("--minutes", run.stop_after_minutes, "Stop after so many; 0: at --tokens")
+  command->add_option("--minutes", run.stop_after_minutes, "Stop after this many minutes; 0: at --tokens")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--threads", run.threads, "Threads")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--seed", run.seed, "Seed of weights and examples")->capture_default_str();

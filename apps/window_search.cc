@@ -65,7 +65,7 @@ void add_window_search_command(CLI::App& app) {
   command->add_option("--sinks", flags->search.sinks, "First blocks, which all see")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{65536}));
-  command->add_option("--keys", flags->search.keys, "Share of the keys that queries see, in the mean over heads")
+  command->add_option("--keys", flags->search.keys, "Share of the keys that queries see, on average over heads")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--tokens", flags->tokens, "Tokens of the text to use, at most")

@@ -16,7 +16,7 @@ namespace millrace::testing {
 
 class EvictedText {
  public:
-  // Of at most `tokens` tokens, all of them a prompt; blocks of 4.
+  // A text of at most `tokens` tokens, all of them a prompt; blocks of 4.
   EvictedText(const LanguageModel& model, const std::string& evictor, int64_t tokens, int64_t chunk) : chunk_(chunk) {
     const auto& parts = model.parts();
     const int64_t layers = parts.model->spec().layer_count(), blocks = tokens / 4 + 1;

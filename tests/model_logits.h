@@ -1,4 +1,4 @@
-// What tests ask of model files that a compression wrote.
+// Logits of model files that a compression wrote, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace millrace::testing {
 
-// Of seven tokens, which every golden model has.
+// Logits of seven tokens, which every golden model has.
 inline std::vector<float> logits_of(const std::string& path, int threads = 1, int64_t chunk = 0) {
   auto runner = TestRunner::load(path, {.threads = threads});
   EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);

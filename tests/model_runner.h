@@ -22,7 +22,7 @@ class TestRunner {
     int64_t block_tokens = 16;
     int64_t max_tokens = 512;
     double rest_below = 0;     // KvLayout::rest_below
-    std::string pattern = "";  // of attention, a static one
+    std::string pattern = "";  // static attention pattern
   };
 
   static Result<std::unique_ptr<TestRunner>> load(const std::string& path, Options options) {

@@ -13,9 +13,9 @@
 namespace millrace::testing {
 
 struct PatternTexts {
-  std::string name;  // of the member; a member may have several
+  std::string name;  // name of the member; a member may have several texts
   std::string all;   // sees every key of up to 640 tokens
-  std::string some;  // of 280 tokens or more it leaves some out; "": it cannot
+  std::string some;  // options with which it leaves out some of 280 tokens or more; "": it cannot
 };
 
 inline std::vector<PatternTexts> pattern_texts() {

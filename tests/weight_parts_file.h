@@ -1,4 +1,4 @@
-// Writes a copy of a GGUF file with weight parts beside some of its matrices. For tests.
+// Writes a copy of a GGUF file in which some matrices have weight parts. For tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace millrace::testing {
 struct PartTensor {
   std::vector<int64_t> dims;
   std::vector<float> values;
-  const Format* format = nullptr;  // of `bytes`, which then are stored in place of values
+  const Format* format = nullptr;  // format of `bytes`, which then are stored in place of values
   std::vector<uint8_t> bytes = {};
 };
 using PartTensors = std::map<std::string, PartTensor>;

@@ -80,8 +80,8 @@ struct PrefixCacheStats {
   int64_t hit_tokens = 0;    // tokens of the looked-up prompts that were found
   int64_t stored_blocks = 0;
   int64_t erased_blocks = 0;
-  AgeHistogram lifetime;   // of evicted blocks: time since they were stored
-  AgeHistogram idle;       // of evicted blocks: time since their last use
+  AgeHistogram lifetime;   // time since evicted blocks were stored
+  AgeHistogram idle;       // time since the last use of evicted blocks
   AgeHistogram reuse_gap;  // time between two uses of a block
 };
 

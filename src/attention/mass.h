@@ -8,8 +8,9 @@
 
 namespace millrace {
 
-// What to observe in the next forward pass, and the result. Only the last query of each span is observed, in one layer.
-// One layer suffices because neighbouring layers agree on which blocks matter; the cost is one query per chunk.
+// The request to observe attention in the next forward pass, and the result. Only the last query of each span is
+// observed, in one layer. One layer suffices because neighbouring layers agree on which blocks matter; the cost is one
+// query per chunk.
 struct AttentionMass {
   int64_t layer = 0;
   std::vector<int64_t> spans;  // indices of batch spans; empty: nothing is computed

@@ -4,7 +4,7 @@
 //   enum class Level { debug, info, error };
 //   constexpr EnumNames<Level> kLevels("debug", "info", "error");     kLevels[Level::info], kLevels.find("info")
 //
-// The count comes from the compiler's names for values: GCC and clang write `Level::info` for 1 and `(Level)7` for a
+// The count follows from the compiler's names for values: GCC and clang write `Level::info` for 1 and `(Level)7` for a
 // value without an enumerator. Values from 0 to 63 are tried.
 #pragma once
 

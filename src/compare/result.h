@@ -15,7 +15,7 @@ namespace millrace {
 struct ConfigResult {
   std::string name, spec;
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
-  std::vector<SuiteFigure> quality;           // the same figures exist in every configuration
+  std::vector<SuiteFigure> quality;           // every configuration has the same ones
   std::vector<double> prefill, decode, ttft;  // figures of each round: tokens/s, tokens/s, milliseconds
   ConfigMemory memory;                        // zero where it is not known
   double roof_tokens_per_s = 0;               // bound of decoding; 0: not measured

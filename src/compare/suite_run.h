@@ -36,7 +36,7 @@ Result<SuiteValues> run_suite(SuiteRun& run, std::span<const CompareConfig> conf
                               const std::function<bool(double)>& progress);
 
 struct SuiteFigure {
-  std::string suite, metric;  // of a group: "accuracy@512"
+  std::string suite, metric;  // metric may belong to a group: "accuracy@512"
   bool more_is_better = true;
   bool of_group = false;
   bool has_intervals = true;  // false: a median of too few rounds, with the lowest and highest (kLeastForMedian)

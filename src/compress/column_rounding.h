@@ -19,7 +19,7 @@ namespace millrace {
 
 struct RoundingOptions {
   bool by_activation = false;  // columns of large inputs first
-  int clips = 0;               // as of LevelGrid::choose
+  int clips = 0;               // argument of LevelGrid::choose
   bool search = false;         // scales by ScaleSearch
 };
 

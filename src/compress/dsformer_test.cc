@@ -221,7 +221,7 @@ TEST(Dsformer, DamagedFactorsAreRefused) {
   EXPECT_CONTAINS(failure([&](PartTensors& p) { p.erase(q + ".weight"); }),
                   "is of a sparse factor, which stands with a .low_rank_b in place of a matrix");
   EXPECT_CONTAINS(failure([&](PartTensors& p) { add_sparse(p, q, rows, cols, 7); }),
-                  "is a second sparse matrix, beside a sparse factor");
+                  "is a second sparse matrix, in addition to a sparse factor");
 }
 
 TEST(Dsformer, LeavesWhatWouldNotBecomeSmaller) {

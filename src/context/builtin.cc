@@ -39,7 +39,8 @@ const Registry<DocumentContextFactory>& document_contexts() {
            make_kvlink},
           {{"context",
             "ape",
-            "computes documents behind a shared prefix at the same positions, and weighs their keys anew; answers "
+            "computes documents behind a shared prefix at the same positions, and changes the weights of their keys; "
+            "answers "
             "change",
             "Yang et al., 2025, APE: Faster and Longer Context-Augmented Generation via Adaptive Parallel Encoding",
             {{"prefix", Type::integer, "1024", 0, 1048576,

@@ -57,7 +57,7 @@ struct Visibility {
   // Segments, ascending and disjoint; some may be empty. There is one list for all KV heads. If the heads store
   // different tokens in a slot, there is one list for each KV head of each layer, layer by layer.
   int64_t segments = 0;       // index into Batch::segments
-  int64_t segment_count = 0;  // of a list; 0: no slot is left out
+  int64_t segment_count = 0;  // segments of one list; 0: no slot is left out
   int64_t segment_heads = 1;  // lists
   DocumentWeights documents;
   // Every token sees all slots of the segments, those behind its own too, and need not see its own: attention in both

@@ -38,13 +38,13 @@ struct WindowBlocks {
 struct KvState {
   std::vector<int32_t> blocks;        // block table; covers at least `stored()` tokens
   int64_t dead_blocks = 0;            // where every layer has a window: leading blocks that were given back
-  std::vector<WindowBlocks> windows;  // of the pool's other groups
+  std::vector<WindowBlocks> windows;  // blocks of the pool's other groups
   bool by_layer = false;              // these are the layers behind the first one, and their blocks count like `blocks`
   int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
   int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
   int64_t reserved_blocks = 0;        // promised at admission; no other stream is admitted on them
   int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
-  int64_t left_out = 0;  // of the tokens before `computed`, excluded from its attention: they have no blocks
+  int64_t left_out = 0;               // tokens before `computed` that are excluded from attention: they have no blocks
   // maximum of left_out over the stream's life: tokens sampled at that point could not attend those blocks
   int64_t most_left_out = 0;
   int64_t most_stored = 0;  // tokens that its evictor lets it store at once from now on; 0: no evictor

@@ -86,7 +86,7 @@ const Format* find_format_safetensors(std::string_view dtype) {
 static constexpr Format indices(Activation activation) {
   return {
       .name = "codebook",
-      .summary = "indices into a codebook beside the matrix, stored as GGUF's I8",
+      .summary = "indices into a codebook that is stored next to the matrix, stored as GGUF's I8",
       .gguf_type = 24,
       .safetensors = "",
       .block_values = 1,

@@ -5,9 +5,9 @@
 //   byte 0    2            6
 //        | d  | kept       | 16 values of 8 bits, or of 4 bits in 8 bytes |      d: f16
 //
-//   kept: bit i is that of column i. Of columns 8g .. 8g + 7, the first four have values from 4g on in ascending order,
-//   and the last four those up to 4g + 3, in ascending order too; encoding sets exactly four bits of each eight. (So
-//   every mask has a meaning that needs no sum over both halves.)
+//   kept: bit i is that of column i. Among columns 8g .. 8g + 7, the first four have values from 4g on in ascending
+//   order, and the last four have those up to 4g + 3, in ascending order too. Encoding sets exactly four bits of each
+//   eight. (So every mask has a meaning that needs no sum over both halves.)
 //   value = d * q, q in two's complement; of 4 bits byte k has value k low and value k + 8 high.
 //
 // Mishra et al., 2021, "Accelerating Sparse Deep Neural Networks", for the pattern. Pure functions.

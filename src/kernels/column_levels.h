@@ -1,7 +1,7 @@
 // Levels of columns: the values of one channel in all tokens that share a scale, for 32 channels at a time, so that
 // rows of channels are vectors. KV codecs that scale along tokens encode a full block with these functions (kv/codecs).
-// The same loops are compiled for several instruction sets, with the same results, bit for bit. Pure functions of their
-// arguments.
+// One source of loops is compiled for several instruction sets, with the same results, bit for bit. Pure functions of
+// their arguments.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct ColumnLevels {
 
 struct ColumnLevelKernels {
   void (*ranges)(ColumnLevels& c);  // sets low and high
-  // Variant that first copies the rows to `to`, kColumns apart; c.rows is the copy from then on.
+  // Variant that first copies the rows to `to`, at a distance of kColumns; c.rows is the copy from then on.
   void (*copied_ranges)(ColumnLevels& c, float* to);
   // Sets place to the token of the value that is farthest from the median of its column, the first of equal ones. Needs
   // low and high.

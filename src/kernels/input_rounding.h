@@ -1,5 +1,5 @@
 // Rounds rows of inputs to the numbers of InputSegment (tensor/weight_parts.h), as quantizers of weights and
-// activations need it. The same bits on every instruction set, and for any batch.
+// activations need it. Results have the same bits on every instruction set, and for any batch.
 //
 //   segment     | int4, one scale for 128 columns | int4 ... | int8, one scale for all its columns |
 //   value       = scale * number        scale = clip * max|x| of the group / largest number

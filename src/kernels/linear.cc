@@ -199,12 +199,12 @@ Result<void> check_scales(const Weight& weight) {
   if (scales.values.empty()) return {};
   if (weight.format->matrix_limit > 0) {
     if (scales.values.size() == 1) return {};
-    return Error::unsupported(fmt::format("{}: {} scales beside a {} matrix, which has one", weight.name,
+    return Error::unsupported(fmt::format("{}: {} scales for a {} matrix, which has one", weight.name,
                                           scales.values.size(), weight.format->name));
   }
   if (weight.format->name != "f8_e4m3") {
-    return Error::unsupported(fmt::format("{}: scales beside a {} matrix; only f8_e4m3 and nvfp4 have them",
-                                          weight.name, weight.format->name));
+    return Error::unsupported(
+        fmt::format("{}: scales for a {} matrix; only f8_e4m3 and nvfp4 have them", weight.name, weight.format->name));
   }
   bool whole_folds = scales.block_cols >= weight.cols || scales.block_cols % kFoldColumns == 0;
   if (scales.block_rows <= 0 || scales.block_cols <= 0 || !whole_folds) {

@@ -11,8 +11,8 @@
 //                   y = fma(scale, u, y)
 //   and at the end  y = y * (unit * format unit)       NVFP4: format unit * scale of the matrix
 //
-// where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots
-// are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
+// where unit, shift, scale, the sums and the int8 x are read from the activation row (kernels/activation.h) and the
+// dots are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
 //
 // A format whose levels and scales fit the shape of another format is carried by that format: kernels see the other
 // format's panels, into which the blocks are split (QuantSource::carrier). Only their codes and their unit differ.

@@ -71,11 +71,12 @@ Error cannot_write(const std::string& path) {
 Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, const BlockRun& run) {
   const KvLayout& layout = pool.layout();
   if (layout.codec && layout.codec->residual() > 0)
-    return Error::unsupported(fmt::format(
-        "keys and values: KV format {} keeps raw rows beside its blocks; use residual=0", layout.format_name()));
+    return Error::unsupported(
+        fmt::format("keys and values: KV format {} keeps raw rows in addition to its blocks; use residual=0",
+                    layout.format_name()));
   if (pool.by_layer())
     return Error::unsupported(
-        "keys and values: every layer has blocks of its own beside this evictor; start the engine without it");
+        "keys and values: every layer has its own blocks with this evictor; start the engine without it");
   if (pool.groups() > 1 && pool.evicts())
     return Error::unsupported(
         "keys and values: with an evictor, layers with a window have blocks of their own; start the engine without "

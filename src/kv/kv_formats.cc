@@ -44,7 +44,7 @@ Result<void> set_windows(const KernelTable& kernels, const OptionValues& given, 
   MILLRACE_TRY_VOID(set_rows(kernels, given, "window", formats.window_keys));
   formats.window_values = formats.window_keys;
   if (!given.text("window_values").empty() && !formats.window_keys) {
-    if (formats.codec) return Error::user("window_values: needs window, the format of keys, beside a codec");
+    if (formats.codec) return Error::user("window_values: needs window, the format of keys, with a codec");
     formats.window_keys = formats.keys;
   }
   return set_rows(kernels, given, "window_values", formats.window_values);

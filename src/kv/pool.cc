@@ -136,7 +136,7 @@ Result<void> KvLayout::set_heads_apart() {
 
 Result<void> KvLayout::check_alike() const {
   if (encodes()) return Error::unsupported("KV cache: blocks by layer are not of formats that encode whole blocks");
-  if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, beside groups of windows");
+  if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, with groups of windows");
   if (std::ssize(layers) % heads_apart != 0) return Error::internal("KV cache: a layer without some of its heads");
   return check_equal_heads();
 }

@@ -167,7 +167,7 @@ class KvPool {
     return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
   }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
-  int64_t bytes() const;                                                    // of all groups
+  int64_t bytes() const;                                                    // bytes of all groups
   // Blocks that have pages, in use or not; in a paged pool, all of them.
   int64_t committed_blocks() const { return is_virtual_ ? ranges_.committed() : total_blocks_; }
   bool huge_pages() const { return huge_pages_; }  // requested; the system may have none

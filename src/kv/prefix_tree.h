@@ -20,9 +20,9 @@ namespace millrace {
 struct PrefixTreeStats {
   int64_t stored = 0;  // total number of blocks ever stored
   int64_t erased = 0;
-  AgeHistogram lifetime;   // of erased blocks: time since they were stored
-  AgeHistogram idle;       // of erased blocks: time since their last use
-  AgeHistogram reuse_gap;  // of uses: time since the previous use
+  AgeHistogram lifetime;   // time since erased blocks were stored
+  AgeHistogram idle;       // time since the last use of erased blocks
+  AgeHistogram reuse_gap;  // time between two uses
 
   void merge(const PrefixTreeStats& other) {
     stored += other.stored, erased += other.erased;

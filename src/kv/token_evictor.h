@@ -136,7 +136,7 @@ int64_t most_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int
 // Blocks for that, in all tables.
 int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens);
 // Number of tokens that a stream with this prompt stores after `computed` of its tokens are computed and due tokens are
-// evicted. Of `layers` tables: the average, rounded up. For a cascade this is an upper bound.
+// evicted. With several tables: their average, rounded up. For a cascade this is an upper bound.
 int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed, int64_t layers = 1);
 
 }  // namespace millrace

@@ -271,7 +271,7 @@ TEST(KvFormats, WrongOnesAreRefused) {
   const KernelTable kernels = make_kernel_table(Isa::ref);
   const auto refused = [&](const char* text) { return find_kv_formats(text, kernels).error().message; };
   EXPECT_EQ(refused("kivi:window_values=f16"),
-            "KV format kivi: window_values: needs window, the format of keys, beside a codec");
+            "KV format kivi: window_values: needs window, the format of keys, with a codec");
   EXPECT_EQ(refused("f16:window=kivi,window_values=f16"),
             "KV format f16: window: a codec has no window formats of its own");
   EXPECT_EQ(refused("f16:window=kivi:window=f32"), "KV format f16: window: a codec has no window formats of its own");

@@ -23,7 +23,7 @@ std::string capitals(std::string_view text);
 // "a, b and c".
 std::string enumeration(const std::vector<std::string>& parts);
 
-// Appends filler sentences, one space apart, until `text` has about `length` characters.
+// Appends filler sentences, with a space between them, until `text` has about `length` characters.
 void add_filler(LabRandom& random, int64_t length, std::string& text);
 
 // The facts in order, at random places between filler sentences; about `length` characters in all.

@@ -46,7 +46,7 @@ struct LabTensor {
 };
 
 struct LabLayerTensors {
-  LabTensor attention_norm, qkv, out, mlp_norm, gate_up, down;  // of all experts, one after another
+  LabTensor attention_norm, qkv, out, mlp_norm, gate_up, down;  // tensors of all experts, one after another
   LabTensor router;                                             // [experts, dim]; only with experts
 };
 

@@ -7,8 +7,8 @@
 //
 // A matrix is used in its packed form from the moment it is complete (PackingState); until then linear() packs and
 // multiplies slices of the stored rows, which gives the same bits. Packing pauses during the model's first pass, which
-// needs all cores. What loading would have refused, NaN or infinity, is found by the packer or by the first product
-// that reads it, whichever comes first; from then on failure() has the error, and every request must fail with it.
+// needs all cores. NaN and infinity, which loading would have refused, are found by the packer or by the first product
+// that reads them; from then on failure() has the error, and every request must fail with it.
 //
 // While both forms exist the stored one is in this process's memory, too, as far as passes have read it; the packer
 // releases it piece by piece behind itself. Thread-safe.

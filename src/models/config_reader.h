@@ -24,7 +24,7 @@ class ConfigReader {
   bool has(std::string_view key) const;
   bool is_array(std::string_view key) const;
   bool is_text(std::string_view key) const;
-  // Counts and sizes: an integer in [min, max]. Required unless a default is given.
+  // Counts and sizes: an integer in [min, max]. Required unless there is a default.
   int64_t count(std::string_view key, int64_t min, int64_t max);
   int64_t count_or(std::string_view key, int64_t otherwise, int64_t min, int64_t max);
   double number(std::string_view key);

@@ -128,7 +128,7 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
-  SharedPrefixes shared_prefixes;              // of the batch, if prefixes() uses them
+  SharedPrefixes shared_prefixes;              // prefixes of the batch, if prefixes() uses them
   std::vector<CodecTiles> tiles;               // for a KV cache with codecs, by group of its layers
 
  private:

@@ -34,7 +34,7 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
   if (kv.layout().codec && diffusing_pattern(pattern))
     return Error::unsupported(fmt::format(
         "attention {}: KV format {} encodes whole blocks, and values of hops are rows, which no kernel reads "
-        "beside encoded keys; use f16 or another format of rows",
+        "together with encoded keys; use f16 or another format of rows",
         pattern->text(), kv.layout().format_name()));
   if (const auto* fitted = dynamic_cast<const FittedPattern*>(pattern)) {
     const std::span<const KvLayer> layers(kv.layout().layers);
@@ -43,9 +43,9 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
   }
   const bool dynamic = dynamic_pattern(pattern);
   if (kv.layout().has_rests() && diffusing_pattern(pattern))
-    return Error::unsupported(
-        fmt::format("attention {}: KV format {}: values of hops are stored without rests; use q8_0, or another pattern",
-                    pattern->text(), kv.layout().format_name()));
+    return Error::unsupported(fmt::format(
+        "attention {}: KV format {}: values of hops are stored without residuals; use q8_0, or another pattern",
+        pattern->text(), kv.layout().format_name()));
   if (dynamic && block > kMostDynamicBlock)
     return Error::user(
         fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMostDynamicBlock, block));

@@ -190,7 +190,7 @@ class PartsReader {
                                           input.hadamard, at_.cols));
     }
     if (const StoredTensor* stored = find(".input_order")) {
-      if (input.outer > 1) return wrong(*stored, "stands beside blocks that are mixed, whose order is fixed");
+      if (input.outer > 1) return wrong(*stored, "does not go with blocks that are mixed, whose order is fixed");
       MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
     }
     return {};
@@ -312,7 +312,7 @@ class PartsReader {
     MILLRACE_TRY(const StoredTensor* stored_counts, require(names[0]));
     MILLRACE_TRY(const StoredTensor* stored_columns, require(names[1]));
     MILLRACE_TRY(const StoredTensor* stored_values, require(names[2]));
-    if (!sparse.empty()) return wrong(*stored_counts, "is a second sparse matrix, beside a sparse factor");
+    if (!sparse.empty()) return wrong(*stored_counts, "is a second sparse matrix, in addition to a sparse factor");
     MILLRACE_TRY(const auto counts, integers(*stored_counts, total_rows, at_.cols));
     int64_t first = 0, all = 0;  // of this matrix's rows
     for (int64_t r = 0; r < total_rows; ++r) {

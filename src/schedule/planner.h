@@ -3,8 +3,8 @@
 //
 // A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
 //   1. places: which queued streams are admitted, and which running ones are preempted for them
-//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim. What
-//      the step has left of tokens, outputs and spare blocks, drafted tokens fill
+//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim.
+//      Drafted tokens fill the remaining tokens, outputs and spare blocks of the step
 //
 // Block accounting guarantees that no admitted stream ever fails for lack of blocks. Every running stream is promised
 // reserved_blocks; beyond that it takes unpromised blocks, preempts a victim, or is preempted itself: it retains its

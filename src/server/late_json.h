@@ -21,7 +21,7 @@ namespace millrace {
 
 class LateArrays {
  public:
-  // Appends element `i` as JSON. What it refers to must live until the text has been written.
+  // Appends element `i` as JSON. Data that it refers to must live until the text has been written.
   using Write = std::function<void(std::string& out, size_t i)>;
 
   // A value for one place of the document. to_text() does not know it.

@@ -27,7 +27,7 @@ class MaxGram {
 
  private:
   struct Entry {
-    uint64_t key = 0;  // of a token in a scope; 0: none
+    uint64_t key = 0;  // key of a token in a scope; 0: none
     TokenId next = 0;
     int32_t count = 0;
   };

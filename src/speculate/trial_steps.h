@@ -1,4 +1,4 @@
-// TrialSteps: decides when a step verifies a draft that is not expected to pay. That expectation rests on two
+// TrialSteps: decides when a step verifies a draft that is not expected to pay. That expectation depends on two
 // estimates: the time of a step with drafted tokens, and the number of kept tokens. Both need steps with drafted
 // tokens; without trials a wrong first guess would never be corrected. The engine asks in each step whose drafts do not
 // pay.

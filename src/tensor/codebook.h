@@ -2,7 +2,7 @@
 //
 //   W[r, c] = row_scale[r] * sum over books m of  table[m][ index(r, c / dim, m) ][ c % dim ]
 //
-// A table serves rows_per_table rows and cols_per_table columns. What methods store:
+// A table serves rows_per_table rows and cols_per_table columns. Methods store:
 //
 //   SqueezeLLM   one table a row, one book, dim 1           16 or 8 values
 //   GPTVQ        tables for blocks of the matrix, dim 2     vectors of two weights

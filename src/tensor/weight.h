@@ -37,9 +37,9 @@ struct Weight {
   int64_t cols = 0;               // inputs
   const uint8_t* data = nullptr;  // stored rows in a mapped file, row after row
   BlockScales scales;
-  // If the file stores the transpose, `data` is this matrix's first column, a row of the file in `column_format`, with
-  // columns column_stride bytes apart; `format` is then one of single values (f32, f16, bf16), in which they are
-  // packed.
+  // If the file stores the transpose, `data` is this matrix's first column, a row of the file in `column_format`, and
+  // columns have a distance of column_stride bytes; `format` is then one of single values (f32, f16, bf16), in which
+  // they are packed.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
   // If `data` are rows of indices, what they stand for; `format` is then codebook_format()

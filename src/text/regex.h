@@ -5,8 +5,8 @@
 // find_all() may be called from any thread. Invalid UTF-8 in the subject is allowed and matches nothing.
 //
 // A match is searched in a window of the text. If PCRE2 reports that it would read beyond the window's end (a partial
-// match), the one start that does so is tried again with windows, and limits of steps, that grow fourfold. What that
-// costs is counted. All else costs at most a window for each character.
+// match), the one start that does so is tried again with windows, and limits of steps, that grow fourfold. This work is
+// counted. All other work is at most a window for each character.
 #pragma once
 
 #include <cstddef>

@@ -32,8 +32,8 @@ Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string
 // special tokens; "llama-bpe" adds Llama 3's 256 special tokens when there are 128,000 ranks.
 Result<TokenizerSpec> read_tiktoken(std::string_view bytes, std::string_view pattern);
 
-// llama2.c tokenizer.bin: int32 max_token_length, then per token float32 score, int32 length, bytes.
-// `vocab_size` comes from the checkpoint; 0 reads the whole file.
+// llama2.c tokenizer.bin: int32 max_token_length, then per token float32 score, int32 length, bytes. `vocab_size`: that
+// of the checkpoint; 0 reads the whole file.
 Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t vocab_size);
 
 // RWKV "World" vocabulary: lines of "id python-literal byte-length".

@@ -22,11 +22,12 @@ struct WorkloadRequest {
   double arrival_seconds = 0;  // since the first request; ascending in the results of read_trace() and generators
   int64_t prompt_tokens = 0;   // >= 1
   int64_t output_tokens = 0;   // >= 0: some recorded requests ended before their first token
-  std::vector<uint64_t> prefix_hashes;  // of each block of hash_block_tokens; the last one may be partly filled,
-                                        // and fewer blocks than the prompt has leave the rest private
-  int64_t hash_block_tokens = 0;        // 512 for Mooncake; 0: no information about shared prefixes
-  std::vector<TokenId> tokens;          // the prompt itself if the trace has it; else empty
-  std::string tenant, session;          // empty: unknown
+  // Hash of each block of hash_block_tokens; the last block may be partly filled. If there are fewer blocks than the
+  // prompt has, the remaining prompt is private.
+  std::vector<uint64_t> prefix_hashes;
+  int64_t hash_block_tokens = 0;  // 512 for Mooncake; 0: no information about shared prefixes
+  std::vector<TokenId> tokens;    // the prompt itself if the trace has it; else empty
+  std::string tenant, session;    // empty: unknown
   // Documents that the prompt begins with: equal hashes mean equal tokens, wherever they stand.
   std::vector<uint64_t> documents;
   int64_t document_tokens = 0;  // tokens of each document

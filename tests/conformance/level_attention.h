@@ -37,7 +37,7 @@ struct LevelHead {
   }
 
   int64_t dim = 0, block_tokens = 0;
-  int64_t first_slot = 0;  // of the first block
+  int64_t first_slot = 0;  // slot of the first block
   LevelTiles tiles;
   Part keys, values;
 };

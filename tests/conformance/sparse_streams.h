@@ -85,7 +85,7 @@ struct SparseStreams {
     return rows + slot % block_tokens * pool.row_bytes(0);
   }
 
-  // Of a slot of any stream.
+  // The query of a slot of any stream.
   std::vector<float> query(int64_t slot) const {
     auto row = random_values(kSparseHeads * head_dim, static_cast<uint64_t>(slot) + 99);
     for (float& x : row) x *= 1.5f / std::sqrt(static_cast<float>(head_dim));

@@ -45,7 +45,7 @@ inline void decode_words(const Codebook& book, const uint8_t* indices, int64_t r
   }
 }
 
-// Of codebooks with one table, entry by entry, or of their words; their tensors stay, without an effect.
+// Expands codebooks with one table, entry by entry, or their words; their tensors stay, without an effect.
 inline void expand_codebooks(ModelFiles& files, bool words = false) {
   constexpr std::string_view kWeight = "weight";
   for (StoredTensor& stored : files.tensors) {

@@ -305,7 +305,7 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   EXPECT_EQ(refusal(o), "");
   for (const auto& [format, reason] :
        {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
-        std::pair{"progressive:format=f8_e4m3", "values of hops are stored without rests"}}) {
+        std::pair{"progressive:format=f8_e4m3", "values of hops are stored without residuals"}}) {
     EngineOptions hops = options();
     hops.kv_format = format;
     const auto made = EngineCore::create(model_, with("diffuser", std::move(hops)));

@@ -7,9 +7,9 @@
 namespace millrace::testing {
 
 struct FixedSeconds {
-  double token = 1;          // of a step, per token
+  double token = 1;          // cost of a step, per token
   double swapped_token = 1;  // one way, per token
-  double load = 1;           // of any load from the prefix store
+  double load = 1;           // cost of any load from the prefix store
 };
 
 class FixedSecondsCost final : public CostModel {

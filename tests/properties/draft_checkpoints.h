@@ -18,7 +18,7 @@ namespace millrace::testing {
 
 namespace fs = std::filesystem;
 
-inline constexpr int64_t kTokens = 32;  // and the width: every token is a direction of its own
+inline constexpr int64_t kTokens = 32;  // also the width: every token is a separate direction
 
 // next(t): no power of it that a branch has is the identity.
 inline int64_t next_token(int64_t t, int64_t times = 1) {

@@ -12,7 +12,7 @@
 
 namespace millrace::testing {
 
-// What a stream emitted, event by event; log-probabilities as bits.
+// The events of each stream; log-probabilities as bits.
 using Emitted = std::map<std::pair<RequestId, int64_t>, std::vector<std::string>>;
 
 inline std::string written(const TokenLogprob& p) {

@@ -1,5 +1,5 @@
-// What engines of random runs keep of their streams: a KV format, an attention pattern, and the evictors that streams
-// may have beside it. What composes is drawn together; refusals have tests of their own.
+// Settings of engines of random runs that keep keys and values of streams: a KV format, an attention pattern, and the
+// evictors that streams may use with it. Settings that compose are drawn together; refusals have separate tests.
 #pragma once
 
 #include <fmt/format.h>
@@ -86,7 +86,7 @@ inline std::vector<std::string> drawn_head_evictors(int64_t heads) {
           "snapkv:budget=16,window=6,kernel=3,slack=6" + shares};
 }
 
-// Patterns that store nothing beside the keys, and those that do.
+// Patterns that store nothing in addition to the keys, and those that do.
 inline std::vector<std::string> drawn_patterns(bool own_rows) {
   if (own_rows)
     return {"quest:block=16,top=1,sinks=0,window=1,first=0", "minference:block=16,top=1,sinks=0,window=1",

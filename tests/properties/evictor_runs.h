@@ -1,5 +1,6 @@
-// What every token evictor must hold in the engine, whichever way its tokens are chosen: the bits of a stream depend on
-// the stream alone. The suites of evictors with one table, with budgets by layer and of gates are made of these checks.
+// Checks that every token evictor must pass in the engine, for any rule that chooses its tokens: the bits of a stream
+// depend on the stream alone. The suites of evictors with one table, with budgets by layer and of gates are made of
+// these checks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ struct EvictorCase {
   const char* model = "llama3";
   const char* kv_format = "f32";
   int64_t prompt = 50, answer = 60;  // tokens
-  const char* pattern = "";          // of attention
+  const char* pattern = "";          // attention pattern
 };
 
 inline std::string case_name(const ::testing::TestParamInfo<EvictorCase>& one) {
@@ -40,7 +41,7 @@ inline bool same_logits(std::span<const float> plain, std::span<const float> sho
   return plain.size() == shown.size();
 }
 
-// Whether the batch's one query sees a slot, for each KV head, by the layer's pattern.
+// For each KV head, true if the batch's one query sees a slot by the layer's pattern.
 inline std::vector<std::vector<bool>> seen_slots(const AttentionInput& in, size_t slots) {
   const AttentionLayer& layer = in.layer;
   std::vector<std::vector<bool>> seen(static_cast<size_t>(layer.kv_heads), std::vector<bool>(slots, true));
@@ -150,7 +151,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
           ASSERT_TRUE(core->add(1, request(1)).ok());
         }
         Request mate = request(50 + i, 3 + 14 * i, 20);
-        if (i == 2) mate = request(1, GetParam().prompt, 20);  // the same prompt
+        if (i == 2) mate = request(1, GetParam().prompt, 20);  // two streams with one prompt
         mate.evictor = mates_evictor;
         ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), std::move(mate)).ok());
       }

@@ -395,7 +395,7 @@ TEST_F(KvCodecUse, Refusals) {
   o.kv_format = "f16:window=kivi,window_values=f16";
   EXPECT_EQ(refused(o), "KV format f16: window: a codec has no window formats of its own");
   o.kv_format = "kivi:window_values=f16";
-  EXPECT_EQ(refused(o), "KV format kivi: window_values: needs window, the format of keys, beside a codec");
+  EXPECT_EQ(refused(o), "KV format kivi: window_values: needs window, the format of keys, with a codec");
   o.kv_format = "kivi:residual=32";
   o.drafter = "ngram:branches=2";
   EXPECT_EQ(

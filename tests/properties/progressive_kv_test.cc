@@ -243,7 +243,7 @@ TEST_F(ProgressiveStreams, WhatItDoesNotGoWithIsRefused) {
   o.kernels = {"attention=quest:block=16"};  // chooses by keys with their rests
   EXPECT_EQ(refused(o, model_), "");
   o.kernels = {"attention=diffuser:block=16"};
-  EXPECT_NE(refused(o, model_).find("values of hops are stored without rests"), std::string::npos)
+  EXPECT_NE(refused(o, model_).find("values of hops are stored without residuals"), std::string::npos)
       << refused(o, model_);
   const auto latent = load_for(golden_model("deepseek2"), *select_isa());
   EXPECT_NE(refused(with(options()), latent).find("latent attention"), std::string::npos);

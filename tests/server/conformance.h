@@ -1,6 +1,6 @@
-// What a test shows of an API, as a line of the lists in docs/conformance. GoogleTest's report carries the lines, and
-// tests/server/conformance.py makes the lists of those that passed. Tests that report nothing
-// are listed in conformance_cases.txt.
+// Records what a test shows of an API, as a line of the lists in docs/conformance. GoogleTest's report carries the
+// lines, and tests/server/conformance.py creates the lists of those that passed. Tests that report nothing are listed
+// in conformance_cases.txt.
 //
 //   "case 0": "openai \t POST /v1/completions \t refused \t a prompt that does not fit"
 //              API     endpoint                kind       what is shown

@@ -29,7 +29,7 @@ inline std::shared_ptr<const LanguageModel> shipped_model() {
   return model;
 }
 
-// The same with a chat template.
+// A model with a chat template.
 inline std::shared_ptr<const LanguageModel> templated_model(const std::string& chat_template, int64_t memory = 0) {
   LoadOptions options;
   options.threads = 1;

@@ -375,5 +375,47 @@ class DocsTest(CheckCase):
         self.assert_fails("links to gone.md")
 
 
+class ProseTest(CheckCase):
+    tool = "check_prose"
+
+    def test_plain_comments_and_messages_pass(self):
+        self.write("src/base/plain.h", "// Returns the mean of all values.\nint mean();  // rounded up, `in the mean`\n")
+        self.write("src/base/plain.cc", '// What an unchanged file says is not looked at.\nconst char* k = "no such file";\n')
+        self.assertIn("0 problems", self.assert_passes())
+
+    def test_a_comment_without_a_subject_fails(self):
+        for comment in ("The same for rows.", "Returns it. Of the first layer.", "Whether it is there.", "What it has."):
+            self.write("src/base/bad.h", f"// A file.\n//\n// {comment}\nint f();\n")
+            self.assert_fails("src/base/bad.h:3: ")
+
+    def test_a_sentence_over_two_lines_is_one(self):
+        self.write("src/base/bad.h", "// The share that is kept in the\n// mean over heads.\nint f();\n")
+        self.assert_fails("'in the mean': on average")
+
+    def test_a_message_fails_and_a_test_may_say_it(self):
+        self.write("src/base/bad_test.cc", 'const char* k = "computed anew";\n')
+        self.assert_passes()
+        self.write("src/base/bad.cc", 'const char* k = "computed "\n    "anew";\n')
+        self.assert_fails("src/base/bad.cc:1: 'anew'")
+
+    def git(self, *words):
+        subprocess.run(["git", "-C", self.root, "-c", "user.name=a", "-c", "user.email=a", *words], check=True,
+                       capture_output=True)
+
+    def test_added_lines_of_sources_and_documents_fail(self):
+        self.write("src/base/old.cc", "// The same as before.\n")
+        self.write("docs/old.md", "It is computed anew.\n")
+        self.git("init")
+        self.git("add", "-A")
+        self.git("commit", "-m", "first")
+        self.assert_passes("--since", "HEAD")
+        self.write("docs/old.md", "It is computed anew.\nAnd anew.\n")
+        self.assert_fails("docs/old.md:2: 'anew'", "--since", "HEAD")
+        self.write("docs/old.md", "<!-- Made by a tool; not by hand. -->\nIt is computed anew.\nAnd anew.\n")
+        self.assert_passes("--since", "HEAD")
+        self.write("src/base/old.cc", "// The same as before.\n\n// The same here.\n")
+        self.assert_fails("src/base/old.cc:3: 'The same'", "--since", "HEAD")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -14,7 +14,7 @@ namespace millrace {
 
 struct PrunePattern {
   double sparsity = 0;
-  int64_t keep = 0, of = 0;  // of = 0: no groups, `sparsity` is used
+  int64_t keep = 0, of = 0;  // 0 for `of`: no groups, `sparsity` is used
 
   bool grouped() const { return of > 0; }
   int64_t group(int64_t cols) const { return grouped() ? of : cols; }

@@ -239,8 +239,7 @@ PassEntries input_entries() {
                            "int8", "0", "1"),
         Loss::lossy, "src/compress/weight_activation_members_test.cc"},
        make_outlier_suppression_plus_pass},
-      {{"pass", "qllm",
-        "takes channels of outlier inputs apart and puts similar channels together, before both are rounded",
+      {{"pass", "qllm", "splits channels of outlier inputs and merges similar channels, before both are rounded",
         "Liu et al., 2023, QLLM: Accurate and Efficient Low-Bitwidth Quantization for Large Language Models",
         with_input_options({{"steps", Type::integer, "20", 1, 1000, "thresholds tried"},
                             {"threshold", Type::number, "0", 0, 1,
@@ -272,7 +271,7 @@ PassEntries input_entries() {
         Loss::lossy,
         "src/compress/weight_activation_members_test.cc"},
        make_llm_fp4_pass},
-      {{"pass", "olive", "stores pairs of weights in 8 bits: two of 4, or an outlier of larger range beside a zero",
+      {{"pass", "olive", "stores pairs of weights in 8 bits: two of 4, or an outlier of larger range and a zero",
         "Guo et al., 2023, OliVe: Accelerating Large Language Models via Hardware-friendly Outlier-Victim Pair "
         "Quantization",
         with_input_options({{"format", Type::text, "q8_0", 0, 0,

@@ -39,7 +39,7 @@ class Owq final : public Pass {
     PassPreview out = preview_levels(matrix);
     if (out.action == "left") return out;
     if (!matrix.parts.input.empty()) return preview_left("its inputs are changed already");
-    if (!matrix.parts.columns.empty()) return preview_left("it has columns beside it already");
+    if (!matrix.parts.columns.empty()) return preview_left("it has separate columns already");
     if (matrix.no_parts.empty()) preview_columns(matrix, weak_count(matrix.cols), *find_format("f16"));
     return out;
   }
@@ -47,7 +47,7 @@ class Owq final : public Pass {
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
     if (const std::string why = why_without_levels(matrix); !why.empty()) return PassRow{"left", why, {}};
     if (!matrix.parts.input.empty()) return PassRow{"left", "its inputs are changed already", {}};
-    if (!matrix.parts.columns.empty()) return PassRow{"left", "it has columns beside it already", {}};
+    if (!matrix.parts.columns.empty()) return PassRow{"left", "it has separate columns already", {}};
     const bool has_weak = matrix.no_parts.empty();
     const std::vector<int32_t> weak = has_weak ? weak_columns(matrix, statistics, pool) : std::vector<int32_t>();
     std::vector<uint8_t> exact(weak.empty() ? 0 : matrix.values.size());

@@ -190,8 +190,8 @@ class Qllm final : public Pass {
     matrix.parts.input = std::move(chosen.change);
     return PassRow{"quantized",
                    "",
-                   {{"channels taken apart", static_cast<double>(chosen.taken_apart)},
-                    {"channels put together", static_cast<double>(chosen.merged.size())}}};
+                   {{"channels split", static_cast<double>(chosen.taken_apart)},
+                    {"channels merged", static_cast<double>(chosen.merged.size())}}};
   }
 
  private:

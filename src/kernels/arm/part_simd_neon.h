@@ -16,7 +16,8 @@ struct PartSimd {
     return {one(x.a), one(x.b)};
   }
 
-  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
+  // For values at a distance of kDistance: writes their sum to the lower lane, and the lower minus the upper to the
+  // upper lane.
   template <int kDistance>
   static F pair_sums(F x) {
     if constexpr (kDistance == 4) {

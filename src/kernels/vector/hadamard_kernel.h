@@ -1,8 +1,8 @@
 // Hadamard transforms of blocks, and blocks mixed by a matrix of +1 and -1. Sums have the order of the reference, so
 // results are bit-identical to it. Include after a simd_*.h and its part_simd_*.h.
 //
-// The steps of a transform (sums and differences of values `half` apart, half = 1, 2, 4 ...) run on as many vectors as
-// registers hold, so that a row is read and written once for three or more of them.
+// The steps of a transform (sums and differences of values at a distance of `half` = 1, 2, 4 ...) run on as many
+// vectors as registers hold, so that a row is read and written once for three or more of them.
 #pragma once
 
 #include "kernels/part_kernels.h"

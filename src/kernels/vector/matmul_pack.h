@@ -23,9 +23,9 @@
 //                        '--- one vector of AVX-512 -------------'
 //                        '- one of AVX2 -'...
 //
-//            Of shapes with four_of_eight, plane 0 holds the bits of the columns that are stored, a word a row, and the
-//            others the 16 stored values: plane 1 + p those of columns 8p .. 8p + 7 (8 bits), or in its low nibbles
-//            these, and in its high ones those of columns 8p + 16 on (4 bits).
+//            In shapes with four_of_eight, plane 0 holds the bits of the columns that are stored, a word a row. The
+//            other planes hold the 16 stored values: with 8 bits, plane 1 + p those of columns 8p .. 8p + 7; with 4
+//            bits, those in its low nibbles, and those of columns 8p + 16 on in its high nibbles.
 //
 //   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4; none with e4m3); minimums likewise, f16.
 //   fields   sub-scales and sub-minimums, unsigned (sub_bias added), in the order in which groups use them: with a

@@ -1,5 +1,5 @@
-// exp, tanh, sigmoid and erfc in vectors of Simd. Include after a simd_*.h. The same polynomials on
-// every instruction set; errors of at most about 2 units in the last place.
+// exp, tanh, sigmoid and erfc in vectors of Simd. Include after a simd_*.h. Every instruction set computes the same
+// polynomials, with errors of at most about 2 units in the last place.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ struct StoredOutlier {
   StoredOutlier(const uint8_t* from, int64_t places) {
     uint16_t stored;
     std::memcpy(&stored, from, 2);
-    place = stored < places ? stored : places - 1;  // a tile may come from a file
+    place = stored < places ? stored : places - 1;  // checked because a file may hold the tile
     value = Simd::f16(from + 2);
   }
 };

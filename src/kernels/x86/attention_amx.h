@@ -6,8 +6,9 @@
 //   rows 16..31           C2           C3            C: scores, then the same of values: rows by dims, of pairs of keys
 //
 // Queries, keys, weights and values are rounded to bf16 as there; only sums have another order, that of
-// multiply_bf16(): of each 32 dims, or 32 keys of a partition, even ones and odd ones apart. It depends on nothing
-// else: a row alone takes the same tiles, with fewer rows. Values of the chunks' unseen keys are zeros.
+// multiply_bf16(): within each 32 dims, or 32 keys of a partition, even and odd ones are summed separately. The order
+// depends on nothing else: a lone row uses the same tiles, with fewer rows. Values of the chunks' unseen keys are
+// zeros.
 #pragma once
 
 #include <cstdint>

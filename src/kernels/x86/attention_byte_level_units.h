@@ -20,7 +20,7 @@ struct ByteScratch : TileScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t query[kBlockRows * kStripPlaces * kPlaneStride];
-  // Of a query, by place where keys have scales by columns, otherwise by group of dims: query_scale: the value of a
+  // For a query, by place where keys have scales by columns, otherwise by group of dims. query_scale: the value of a
   // whole number of 1. query_rest: a term that is added to scores.
   alignas(64) float query_scale[kBlockRows][kMaxLevelGroups], query_rest[kBlockRows][kMaxLevelGroups];
   alignas(64) float column_scale[kStripPlaces][kMaxTilesHeadDim], column_zero[kStripPlaces][kMaxTilesHeadDim];

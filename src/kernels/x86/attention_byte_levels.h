@@ -2,10 +2,10 @@
 // and attention_byte_level_units.h, _codes.h, _keys.h and _values.h.
 //
 // A level is an unsigned byte; codes in place of levels are unsigned bytes once 64 is added to them, and zeros are
-// lowered by as many scales. What multiplies it, a query or a weight times a scale, is rounded to a whole number of
-// 16 bits under the largest of its row: 256 high + low, two signed bytes. Sums are whole numbers, and exact. With s and
-// z the scale and zero of a group, S the largest number of the sum in the brackets divided by 32512, and [] rounding to
-// whole numbers:
+// lowered by as many scales. Its factor, a query or a weight times a scale, is rounded to a whole number of 16 bits
+// under the largest of its row: 256 high + low, two signed bytes. Sums are whole numbers, and exact. With s and z the
+// scale and zero of a group, S the largest number of the sum in the brackets divided by 32512, and [] rounding to whole
+// numbers:
 //
 //   keys by columns    score = S (sum over d of [q s / S] level) + sum over d of q z         32 tokens or more
 //   keys by tokens     score = s S (sum over d of [q / S] level) + z sum over d of q         by groups of dims

@@ -3,8 +3,8 @@
 //
 // Every format has blocks of 32 values; a block of four tokens is two halves, 16 values of each token:
 //
-//   of keys     [4 tokens][16 values]    lane 4 t + i: values 4 i to 4 i + 3 of token t
-//   of values   [16 values][4 tokens]    a lane per value
+//   keys     [4 tokens][16 values]    lane 4 t + i: values 4 i to 4 i + 3 of token t
+//   values   [16 values][4 tokens]    a lane per value
 //
 // A value is scale (level - kCentre), or scale level + minimum.
 #pragma once

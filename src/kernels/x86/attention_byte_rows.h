@@ -1,17 +1,17 @@
 // Attention over one partition of rows of levels (q4_0, q4_1, q5_0, q8_0) with 8-bit products (vpdpbusd). Include after
 // attention_bf16.h and attention_byte_row_formats.h, _planes.h, _keys.h and _values.h.
 //
-// A level is an unsigned byte. What multiplies it, a query, or a weight times the scale of a block of a token, is
-// rounded to a whole number of 16 bits under the largest of its kind: 256 high + low, two signed bytes. Sums are whole
-// numbers, and exact. With s the scale of a block of 32 values, c its centre and z its minimum (0 in formats without
-// one), S what 1 stands for, and [] rounding to whole numbers:
+// A level is an unsigned byte. Its factor, a query, or a weight times the scale of a block of a token, is rounded to a
+// whole number of 16 bits under the largest of its kind: 256 high + low, two signed bytes. Sums are whole numbers, and
+// exact. With s the scale of a block of 32 values, c its centre and z its minimum (0 in formats without one), S the
+// value of 1, and [] rounding to whole numbers:
 //
 //   score   S (sum over blocks of s (sum over d of [q / S] level) + (z - s c) (sum over d of [q / S]))
 //   acc     over strips of 64 tokens: S (sum over t of [p s / S] (level - c)) + sum over t of p z      p: bf16 weights
 //
-// S of scores is a query's own; that of values is of the row's weights in the strip, among which unseen ones are 0. So
-// companions change nothing, whatever the order of the sums of whole numbers. A product has the error of its factor,
-// half of S, some 2^-16 of the largest; one in bf16 has 2^-9 of its own.
+// S of scores is a query's own. S of values belongs to the row's weights in the strip, among which unseen ones are 0.
+// So companions change nothing, for any order of the sums of whole numbers. A product has the error of its factor, half
+// of S, some 2^-16 of the largest; one in bf16 has 2^-9 of its own.
 //
 // Few rows read levels where they are stored, in the order of the memory, and a lone one multiplies them as they come.
 // Stateless; scratch is on the stack.

@@ -28,7 +28,7 @@ void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch
       const uint8_t* outliers = at.tile + t.outliers_at + 4 * (token * t.outliers + o);
       const __m512i index = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(t.outliers)));
       const __m512i pairs = t.outliers == 1 ? _mm512_loadu_si512(outliers) : _mm512_i32gather_epi32(index, outliers, 4);
-      const __m512i last = _mm512_set1_epi32(static_cast<int>(a.head_dim - 1));  // a tile may come from a file
+      const __m512i last = _mm512_set1_epi32(static_cast<int>(a.head_dim - 1));  // a file may hold the tile
       const __m512i place = _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last);
       const __m512 value = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
       const __m512i unit = _mm512_srli_epi32(place, kBits == 4 ? 4 : 5);

@@ -132,7 +132,7 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
   const auto load = [&](int64_t i) {
     const __m512i pairs = _mm512_loadu_si512(outliers + 4 * i);
     const __m512 x = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
-    const __m512i last = _mm512_set1_epi32(static_cast<int>(keys.tokens - 1));  // a tile may come from a file
+    const __m512i last = _mm512_set1_epi32(static_cast<int>(keys.tokens - 1));  // a file may hold the tile
     const __m512i token = _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last);
     const __m512i chunk = _mm512_mullo_epi32(_mm512_srli_epi32(token, 5), _mm512_set1_epi32(kMaxTilesHeadDim * 32));
     _mm512_store_si512(place, _mm512_add_epi32(chunk, _mm512_and_si512(token, _mm512_set1_epi32(31))));

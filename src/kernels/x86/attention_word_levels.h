@@ -9,10 +9,10 @@
 //   score = K Q sum over d of [R_i k / K]_d [R_-p q / Q]_d          of token p + i, i from 0 to 31
 //   acc   = S sum over t of [p s / S]_t [code]_td + sum over t of p_t z_t + sum over t of p_t excess_td
 //
-// s, z: scale and zero of a token's values, whose codes are whole 8192ths; excess: what an outlier adds. Whole numbers
-// are as large as keeps their sums within 32 bits: a query's under the sum of the lengths of its pairs, which no
-// rotation changes, weights' under their sum. Their errors are smaller than those of bf16, which rounds each number by
-// its 2^-9. The first tokens of a stream, which are rows apart, are multiplied in f32.
+// s, z: scale and zero of a token's values, whose codes are whole 8192ths; excess: the term that an outlier adds. Whole
+// numbers are as large as possible while their sums stay within 32 bits: a query's under the sum of the lengths of its
+// pairs, which no rotation changes, weights' under their sum. Their errors are smaller than those of bf16, which rounds
+// each number by its 2^-9. The first tokens of a stream, which are separate rows, are multiplied in f32.
 //
 // Q and S are a row's own, so that companions change nothing. Raw keys behind the encoded ones are multiplied in bf16,
 // as elsewhere.

@@ -11,7 +11,8 @@ struct PartSimd {
   // The power of two at or below each magnitude; 0 below the normal numbers.
   static F exponent(F v) { return _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000))); }
 
-  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
+  // For values at a distance of kDistance: writes their sum to the lower lane, and the lower minus the upper to the
+  // upper lane.
   template <int kDistance>
   static F pair_sums(F v) {
     constexpr int kUpper = kDistance == 1 ? 0xaa : kDistance == 2 ? 0xcc : 0xf0;

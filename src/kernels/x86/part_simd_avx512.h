@@ -11,7 +11,8 @@ struct PartSimd {
   // The power of two at or below each magnitude; 0 below the normal numbers.
   static F exponent(F v) { return _mm512_and_ps(v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7f800000))); }
 
-  // For values kDistance apart: writes their sum to the lower lane, and the lower minus the upper to the upper lane.
+  // For values at a distance of kDistance: writes their sum to the lower lane, and the lower minus the upper to the
+  // upper lane.
   template <int kDistance>
   static F pair_sums(F v) {
     constexpr int kUpper = kDistance == 1 ? 0xaaaa : kDistance == 2 ? 0xcccc : kDistance == 4 ? 0xf0f0 : 0xff00;

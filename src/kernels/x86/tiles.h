@@ -50,8 +50,8 @@ template <int c, int a, int b>
 [[gnu::always_inline]] inline void multiply_i8() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
 }
-// For each pair of C: the products of even columns and those of odd ones are summed apart, in ascending order, from
-// zero on; then both sums are added to C. Denormals count as zero.
+// For each pair of C: the products of even columns and those of odd ones are summed separately, in ascending order,
+// from zero on; then both sums are added to C. Denormals count as zero.
 template <int c, int a, int b>
 [[gnu::always_inline]] inline void multiply_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));

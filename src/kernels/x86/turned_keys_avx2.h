@@ -212,7 +212,7 @@ struct TurnedKeyWords {
   static void place_outliers(const TileView& view, Scratch& s) {
     const LevelTiles& t = view.tiles;
     const __m256i first = _mm256_set1_epi32(static_cast<int>(view.first % t.key_tokens));
-    const __m256i last = _mm256_set1_epi32(static_cast<int>(t.key_tokens - 1));  // a tile may come from a file
+    const __m256i last = _mm256_set1_epi32(static_cast<int>(t.key_tokens - 1));  // a file may hold the tile
     const __m256i nowhere = _mm256_set1_epi32(kDims * kTileTokens);
     alignas(32) uint32_t at[8];
     alignas(32) int32_t value[8];
@@ -231,7 +231,7 @@ struct TurnedKeyWords {
     }
   }
 
-  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // and its inverse
+  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // its own inverse
 
   // Sums of two products each, exact, of words of 16 tokens.
   static void put_products(float* to, __m256i a, __m256i b, __m256i low, __m256i high) {

@@ -15,7 +15,7 @@
 namespace millrace {
 
 inline constexpr int64_t kMaxLevelGroup = 1024;  // values under one scale
-inline constexpr int64_t kMaxKeyTokens = 128;    // of one channel
+inline constexpr int64_t kMaxKeyTokens = 128;    // maximum for one channel
 inline constexpr float kLargestF16Value = 65504.0f;
 
 // The encoding of the values of one group.

@@ -21,10 +21,9 @@ std::vector<OptionSpec> with_layer_rule(std::vector<OptionSpec> own) {
 std::vector<OptionSpec> with_gate_rule(std::vector<OptionSpec> own) {
   own.push_back(
       {"slack", Type::integer, "16", 1, 1 << 20, "computed tokens after which dropped ones give back memory"});
-  own.push_back(
-      {"prompt", Type::text, "whole", 0, 0,
-       "whole: nothing is given back before the prompt is complete; evicted: also between its parts, of slack "
-       "tokens each"});
+  own.push_back({"prompt", Type::text, "whole", 0, 0,
+                 "whole: nothing is evicted before the prompt is complete; evicted: also between its parts, of slack "
+                 "tokens each"});
   return own;
 }
 

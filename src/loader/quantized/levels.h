@@ -5,9 +5,9 @@
 // Levels of 2 and 3 bits in groups of whole blocks become Q2_G64, Q2_G128, Q3_G64 or Q3_G128 if the minimum of every
 // block is an f16 number too. Otherwise the format is the smallest whose levels hold [low, high]: Q4_0 for 4 signed
 // bits, Q5_0 for 5, Q8_0 for 8. So a matrix runs at the speed of that format, and its values are exact where each scale
-// is an f16 number, as in most checkpoints; others are rounded to f16. What these formats cannot hold becomes F32:
-// levels of more than 8 signed bits, groups that are not whole blocks of 32, and scales outside the normal range of
-// f16.
+// is an f16 number, as in most checkpoints; others are rounded to f16. Three things become F32, because these formats
+// cannot hold them: levels of more than 8 signed bits, groups that are not whole blocks of 32, and scales outside the
+// normal range of f16.
 #pragma once
 
 #include <cstdint>

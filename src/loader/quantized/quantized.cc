@@ -176,7 +176,7 @@ class CheckpointUnpacker {
 
   Result<void> unpack_float4(size_t index, const QuantizedTensors& tensors) {
     if (const StoredTensor* inputs = tensors.find("pre_quant_scale"))
-      return Error::unsupported(fmt::format("tensor {}: scales of inputs beside NVFP4 cannot be read", inputs->name));
+      return Error::unsupported(fmt::format("tensor {}: scales of inputs of NVFP4 cannot be read", inputs->name));
     absorb(tensors, {"weight_scale", "weight_global_scale", "weight_scale_2", "weight_zero_point", "input_scale",
                      "input_global_scale"});
     MILLRACE_TRY_VOID(store_float4(model_, tensors, model_.tensors[index]));

@@ -14,7 +14,7 @@
 namespace millrace {
 
 struct ConversionInput {
-  ModelFiles files;  // of a llama2.c checkpoint: tokenizer and path only
+  ModelFiles files;  // for a llama2.c checkpoint: tokenizer and path only
   std::optional<Llama2cCheckpoint> checkpoint;
   const Arch* arch = nullptr;
   ArchSpec spec;

@@ -20,12 +20,13 @@ using ModelOpener = std::function<Result<ModelFiles>(const std::string&)>;
 struct ConvertOptions {
   std::string input;   // GGUF file, .safetensors file, Hugging Face folder, llama2.c checkpoint (.bin)
   std::string output;  // a name that ends in .gguf, or a folder
-  std::string format;  // of the matrices ("q8_0"); empty: the input's format if the output can store it, else f32
+  // format of the matrices ("q8_0"); empty: the input's format if the output can store it, else f32
+  std::string format;
   std::string
       tokenizer;       // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one next to the checkpoint; "none"
   bool force = false;  // replace an existing output
   std::function<void(double)> progress;  // fraction written; may be null
-  ModelOpener open = open_model_files;  // opens `input`, unless that is a checkpoint
+  ModelOpener open = open_model_files;   // opens `input`, unless that is a checkpoint
   std::string importance;  // importance matrix whose weights the rounding minimizes errors with; empty: none
 };
 
@@ -37,7 +38,7 @@ struct ConvertReport {
   std::string architecture;             // the output's name for it
   int64_t tensors = 0;
   int64_t parameters = 0;
-  int64_t bytes = 0;  // bytes of tensors, written
+  int64_t bytes = 0;                                           // bytes of tensors, written
   std::map<std::string, std::pair<int64_t, int64_t>> formats;  // name -> tensors, bytes
   std::vector<Kept> kept;                                      // matrices that --format did not apply to
   std::vector<Kept> fallbacks;        // matrices whose rows are not whole blocks of it, and their format instead

@@ -1,6 +1,6 @@
-// The reverse direction for tokenizers: a TokenizerSpec as tokenizer.ggml.* keys, or as the files of a Hugging Face
-// folder. If a file kind cannot express something that changes ids, the result is Error::unsupported; differences that
-// affect only decoding or rare text go into `notes`. Stateless.
+// Writes tokenizers: a TokenizerSpec as tokenizer.ggml.* keys, or as the files of a Hugging Face folder. If a file kind
+// cannot express something that changes ids, the result is Error::unsupported; differences that affect only decoding or
+// rare text are added to `notes`. Stateless.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -10,10 +10,11 @@
 //                   feature: FC [low; middle; high], residual streams before three of the model's layers
 //
 // EAGLE 1 and 2 have the same files and differ in the tree that is drafted. Files: config.json as of a Llama with one
-// layer (EAGLE 3: draft_vocab_size). Tensors of 1 and 2: fc.weight [width, 2 width], fc.bias, and those of Llama's
-// layers.0 without input_layernorm. Of 3: fc.weight [width, 3 width], midlayer.hidden_norm, those of Llama's layer as
-// midlayer, with Q, K and V of 2 width columns; norm, lm_head [draft vocab, width], and d2t: token i of the draft
-// vocabulary is token i + d2t[i] of the model's. The embedding table is the model's own, a copy of it is not read.
+// layer (EAGLE 3: draft_vocab_size). Tensors of EAGLE 1 and 2: fc.weight [width, 2 width], fc.bias, and those of
+// Llama's layers.0 without input_layernorm. Tensors of EAGLE 3: fc.weight [width, 3 width], midlayer.hidden_norm, those
+// of Llama's layer as midlayer, with Q, K and V of 2 width columns; norm, lm_head [draft vocab, width], and d2t: token
+// i of the draft vocabulary is token i + d2t[i] of the model's. The embedding table is the model's own, a copy of it is
+// not read.
 #pragma once
 
 #include <array>

@@ -4,8 +4,8 @@
 //   x = EH [norm(embedding); norm(feature)];  then a layer like the model's last one;  feature = norm(x);
 //   logits = head of the feature
 //
-// The model's features are its final hidden states, after the last norm; those that the layer predicts are after its
-// own. Of several such layers the first one is used, for all tokens of a draft.
+// The model's features are its final hidden states, after the last norm; the layer's features are after its own norm.
+// If there are several such layers, the first one is used for all tokens of a draft.
 //
 // Tensors, of layer L = num_hidden_layers: those of a layer, and model.layers.L.enorm, hnorm, eh_proj, shared_head.norm
 // and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. Without a

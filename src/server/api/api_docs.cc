@@ -23,7 +23,7 @@ a null field counts as absent. A wrong type, a number out of range or an unsuppo
 that leaves no room in the context is rejected with the token counts; nothing is ever truncated silently.
 
 Every response has an `X-Request-Id`: the request's own or a new one. Generated responses have a `Millrace-Seed`: a
-request that repeats all its fields with that seed gets the same tokens, whatever else the server is doing.
+request that repeats all its fields with that seed receives the same tokens under any other load of the server.
 
 With `--api-key`, every path except those under `/health` and the web page's own files needs a key, as
 `Authorization: Bearer KEY` or `x-api-key: KEY`. A full queue returns 429 with `Retry-After` (529 in Anthropic's API,

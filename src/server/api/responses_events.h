@@ -1,4 +1,4 @@
-// The output items of /v1/responses, and the numbered events that stream them. The same code builds complete responses
+// The output items of /v1/responses, and the numbered events that stream them. This code also builds complete responses
 // and replays stored ones.
 #pragma once
 

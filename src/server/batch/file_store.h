@@ -5,8 +5,8 @@
 //   FOLDER/*.tmp           being written; removed at the next start
 //
 // A file exists completely or not at all, even after a crash: it does once both names exist, and the last step to that
-// is one rename. What precedes it loses nothing when it is repeated. The folder is locked (flock): a second server on
-// it does not start. Messages to clients do not have the folder's path. Thread-safe.
+// is one rename. Repeating the earlier steps loses nothing. The folder is locked (flock): a second server on it does
+// not start. Messages to clients do not have the folder's path. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Says which parts of a conversation's prompt a compressor may drop: those that users and tools wrote, but nothing that
-// the chat template, the system message or the model's own answers put there. And describes the compression to the
+// the chat template, the system message or the model's own answers put there. Also describes the compression to the
 // request.
 #pragma once
 

@@ -1,7 +1,7 @@
 // WaitEstimate: estimates how long a new request to a model waits for its first token, from the open requests and the
-// speed of prefill and decode. Speeds come from a cost model of the machine (--cost-model), or without one from recent
-// measurements. The estimate assumes that each place of the engine becomes free after an answer of mean length, and
-// that prompts are processed one after another. The mean length is always measured. Prefix cache hits and the fill
+// speed of prefill and decode. Speeds are those of a cost model of the machine (--cost-model), or without one those of
+// recent measurements. The estimate assumes that each place of the engine becomes free after an answer of mean length,
+// and that prompts are processed one after another. The mean length is always measured. Prefix cache hits and the fill
 // level of the KV cache are ignored. Thread-safe.
 //
 //   first token = max(0, open answers - places + 1) x mean answer tokens x seconds per token / places

@@ -1,5 +1,5 @@
 // AnswerTaker: receives an Exchange's answer instead of a connection, such as a batch line or a resumable stream. It
-// has Exchange's calls, which may come from any thread; post() runs its tasks in order, one at a time.
+// has Exchange's calls, which any thread may make; post() runs its tasks in order, one at a time.
 #pragma once
 
 #include <functional>

@@ -10,8 +10,8 @@
 // token is allowed, and the stream cannot continue; after rollback() another continuation may be tried while work is
 // left.
 //
-// A caller that must not be held up gives each call a slice of work. What does not fit pauses, and continues with the
-// next call:
+// A caller that must not wait long gives each call a slice of work. A call whose work does not fit pauses; the next
+// call continues:
 //
 //   matcher.set_slice(50'000);
 //   const size_t allowed = matcher.mask(bits);

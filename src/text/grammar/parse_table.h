@@ -13,7 +13,7 @@
 // The number of simultaneous parses, the bytes and the work are bounded. Beyond a bound the set is kDead, and
 // exceeded() reports which bound was hit until it is cleared. kDead is a valid set without parses: every query works.
 //
-// A caller may limit what it does at once: set_slice(). What does not fit in the slice is undone, its work is not
+// A caller may limit the work of one call: set_slice(). If the work does not fit in the slice, it is undone and not
 // charged, and the query returns kDead with paused(); the same query with a new slice continues. So results and charges
 // do not depend on slices.
 //

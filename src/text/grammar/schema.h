@@ -9,7 +9,8 @@
 // Weakened, each place with a note (GrammarNotes::weakened): oneOf becomes anyOf where negating its schemas grows too
 // large; uniqueItems is dropped where the items may have many values, and so are formats of the standard that are not
 // implemented. With kStrictSchema in the schema these are errors. Any other unsupported keyword is rejected with its
-// place. What the standard says to ignore (unknown keywords and formats) is listed in GrammarNotes::ignored.
+// place. Keywords and formats that the standard says to ignore, because they are unknown, are listed in
+// GrammarNotes::ignored.
 //
 // Not every spelling of a valid value is accepted: properties are in the order of the schema, then the others (with
 // minProperties or maxProperties the required ones come first); see json_rules.h for white space and numbers. Keys that
