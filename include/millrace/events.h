@@ -40,7 +40,7 @@ struct RequestTimings {
   int64_t left_out_tokens = 0;  // prompt tokens in the prefix store that were not fetched and are left out of attention
   int64_t kept_tokens = 0;      // tokens whose keys and values are stored at the end
   int64_t evicted_tokens = 0;   // tokens whose keys and values the evictor has dropped ...
-  int64_t evictions = 0;        // ... in so many decisions
+  int64_t evictions = 0;        // ... and the number of decisions that did so
   int64_t generated_tokens = 0;
   double queue_seconds = 0;
   double prefill_seconds = 0;

@@ -18,8 +18,8 @@ inline constexpr int64_t kDefaultContext = 8192;
 struct LoadOptions {
   int threads = 0;      // for repacking; 0: every available core
   int64_t context = 0;  // longest stream, tokens; 0: the trained length, at most kDefaultContext
-  // Memory budget in bytes for the model and all its engines, including everything they allocate; what does not fit is
-  // rejected. 0: unlimited.
+  // Memory budget in bytes for the model and all its engines, including everything they allocate; requests that do not
+  // fit are rejected. 0: unlimited.
   int64_t memory = 0;
   // Stores the packed weights in a file and maps it at the next start, which makes loading almost instant. A file of
   // another model, instruction set or version, or a damaged one, is rewritten.

@@ -74,8 +74,8 @@ struct AdapterUse {
 // any length.
 enum class EarlyStopping { no, yes, never };
 
-// Rows that stand in for the embeddings of consecutive prompt tokens: soft prompts, images' features. Each is what the
-// model's embedding table would have; the model scales it as it scales that (LanguageModel::embedding()).
+// Rows that replace the embeddings of consecutive prompt tokens: soft prompts, images' features. Each row is like a row
+// of the model's embedding table, and the model scales it likewise (LanguageModel::embedding()).
 struct PromptEmbeddings {
   int64_t begin = 0;                               // position in the prompt of the first row
   std::shared_ptr<const std::vector<float>> rows;  // [n, width]
@@ -88,8 +88,8 @@ struct PromptDocument {
 };
 
 // Receives what the model computes at the positions of a prompt, for scores and embeddings. Its functions are called on
-// the engine's threads, during a step; a preempted request's positions come again, with the same bits. If one throws,
-// the request ends with an error.
+// the engine's threads, during a step; a preempted request's positions are passed again, with the same bits. If one
+// throws, the request ends with an error.
 class PromptReader {
  public:
   virtual ~PromptReader() = default;
@@ -102,7 +102,7 @@ class PromptReader {
 
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
-  // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
+  // Ascending, without overlaps. The prompt's ids at these positions are used only where tokens are counted, as by
   // penalties. Prefixes are shared only with equal rows.
   std::vector<PromptEmbeddings> embeddings;
   // Null: none. The whole prompt is then computed, even if the prefix cache holds part of it. With max_tokens 0 it may
@@ -123,11 +123,11 @@ struct Request {
   ThinkingBudget thinking;
   std::vector<AdapterUse> adapters;  // applied in this order; prefixes are shared only with equal adapters
   bool cache_prompt = true;          // may reuse and store prefix blocks
-  // Which keys and values are dropped while the stream runs, NAME[:key=value,...]; ANSWERS CHANGE. "": what
-  // EngineOptions::evictor says; "none": all are kept.
+  // Evictor, which drops keys and values while the stream runs, NAME[:key=value,...]; ANSWERS CHANGE. "": the one of
+  // EngineOptions::evictor; "none": all keys and values are kept.
   std::string evictor;
   // Documents in the prompt, ascending; the prompt's last token is behind them. How they become keys and values,
-  // NAME[:key=value,...]; ANSWERS CHANGE. "": what EngineOptions::document_context says; "none": as any other token.
+  // NAME[:key=value,...]; ANSWERS CHANGE. "": the one of EngineOptions::document_context; "none": as any other token.
   std::vector<PromptDocument> documents;
   std::string document_context;
   // The request's prefix blocks are evicted last for this long after it has ended, at most 1e9; but never at the cost

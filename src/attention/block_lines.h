@@ -34,7 +34,7 @@ void find_lines(const Batch& batch, const AttentionLayer& layer, const KernelTab
 void forget_lines(const DynamicPattern& pattern, const KvLayer& own, KvPool& kv, const int32_t* table, int64_t kv_head,
                   int64_t block);
 
-// Marks what the queries of a block see by lines.
+// Marks the blocks that the queries of a block see by lines.
 void mark_lines(KvPool& kv, const AttentionLayer& layer, const DynamicPattern& pattern, const int32_t* table,
                 int64_t kv_head, int64_t query_block, BlockMarks& marks);
 

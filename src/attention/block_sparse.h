@@ -29,7 +29,7 @@ struct SparseTiles {
   }
 };
 
-// Null: the layer sees a window of its own and keeps it, or there is no pattern.
+// Null: the layer has a window and keeps it, or there is no pattern.
 const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context);
 
 // Writes the result of the unit's queries, all in one block of a static pattern, to `total`; its tree, segments and

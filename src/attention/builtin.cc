@@ -42,7 +42,7 @@ PatternEntries fixed_patterns() {
         Loss::lossless,
         "tests/conformance/attention_test.cc"},
        nullptr},
-      {{"attention", "sparse_transformer", "a stretch of recent blocks, and every so many blocks one of the older ones",
+      {{"attention", "sparse_transformer", "a stretch of recent blocks, and older blocks at regular distances",
         "Child et al., 2019, Generating Long Sequences with Sparse Transformers",
         with_block(
             {{"form", Type::text, "strided", 0, 0,
@@ -122,7 +122,7 @@ PatternEntries chosen_patterns() {
              {"vertical", Type::integer, "8", 0, kMost, "v: blocks that all later queries see"},
              {"slash", Type::integer, "2", 0, kMost, "v: distances, at which every query sees a block"},
              {"last", Type::integer, "8", 1, 64,
-              "v: lines are found every so many blocks, by the last query of each"}}),
+              "v: lines are found each time this many blocks are complete, by their last queries"}}),
         Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
        make_minference},
       {{"attention", "reformer", "each query sees the blocks with the most keys that hash to its buckets",

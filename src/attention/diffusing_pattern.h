@@ -12,7 +12,7 @@ inline constexpr int64_t kMostHopDim = 1024;  // maximum number of values in a h
 class DiffusingPattern : public AttentionPattern {
  public:
   virtual int64_t hops() const = 0;  // at least 1
-  virtual float own() const = 0;     // share of a token's own value in what the next hop carries on
+  virtual float own() const = 0;     // share of a token's own value in the value of the next hop
 };
 
 // Null: the pattern does not diffuse, or there is none.

@@ -35,7 +35,7 @@ struct LineCounts {
 
 class DynamicPattern : public AttentionPattern {
  public:
-  // mark() of a dynamic pattern marks what every query of the block sees.
+  // mark() of a dynamic pattern marks the blocks that every query of the block sees.
 
   virtual HeadChoice choice(const PatternPlace&) const { return HeadChoice::scores; }
   virtual LineCounts lines(const PatternPlace&) const { return {}; }

@@ -1,4 +1,4 @@
-// FittedPattern: of a pattern that was fitted to one model and read from a file, what depends on that file.
+// FittedPattern: the part of a pattern that depends on a file, for patterns that were fitted to one model.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ class FittedPattern {
   virtual ~FittedPattern() = default;
   // Errors: user (layers, heads or dims that the file is not about).
   virtual Result<void> check_layers(std::span<const KvLayer> layers) const = 0;
-  // 16 hexadecimal digits of what was read: keys and values in files belong to it.
+  // 16 hexadecimal digits of the file's contents: keys and values in files belong to it.
   virtual std::string digest() const = 0;
 };
 

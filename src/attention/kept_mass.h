@@ -25,7 +25,7 @@ struct KeptMass {
 // Sums that are added to.
 struct KeptMassHeads {
   std::span<KeptMass> heads;  // one for all KV heads of the layer, or one for each
-  bool every_phase = false;   // also what queries would see to whom the pattern does not apply
+  bool every_phase = false;   // true: also accumulate the mass for queries outside the pattern's phase
 };
 
 // q: as of observe_mass(); tiles: as of attend(); the batch's keys and their summaries must be stored. Layers without

@@ -40,7 +40,7 @@ inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int3
   return reinterpret_cast<float*>(kv.keys(summary_layer(kv, layer), table[(block + 1) * each - 1], kv_head));
 }
 
-// Those of a stream's complete blocks.
+// Summaries of a stream's complete blocks.
 class StoredSummaries final : public BlockSummaries {
  public:
   StoredSummaries(KvPool& kv, const DynamicPattern& pattern, const AttentionLayer& layer, int64_t kv_head,

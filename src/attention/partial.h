@@ -15,7 +15,7 @@ struct Partial {
   float* top;  // where flat rows are looked for (attention/flat_rows.h); else not set
   float* acc;
 
-  // Those of the rows from `row` on.
+  // Returns the partials of the rows from `row` on.
   Partial from(int64_t row, int64_t head_dim) const { return {max + row, sum + row, top + row, acc + row * head_dim}; }
 };
 

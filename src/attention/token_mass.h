@@ -21,7 +21,7 @@ struct TokenMass {
     int64_t drafted = 0;               // its last queries: those of drafted tokens, which may be rejected
     int64_t skipped = 0;               // its first queries, which are not observed
     bool shares = false;               // MassRule::shares
-    int64_t heads = 1;                 // that have sums of their own: 1, or the KV heads of all layers of the pool
+    int64_t heads = 1;                 // heads with separate sums: 1, or the KV heads of all layers of the pool
     bool whole_layers = false;         // each head has the sums of all heads of its layer
     const uint8_t* attends = nullptr;  // [KV heads of the layer], 0: is pruned, and does not count; null: all do
     // [slots before the first drafted token, heads], from the other queries.
@@ -35,8 +35,8 @@ struct TokenMass {
   struct Scratch {
     std::vector<const uint8_t*> blocks;
     std::vector<float> scores;  // [queries, heads of a KV head, slots]
-    std::vector<int64_t> sums;  // [KV heads of the layer, or 1 if they have no sums of their own, 1 + drafted, slots]
-    // With a pattern: what each query sees, and what choose_blocks() needs.
+    std::vector<int64_t> sums;  // [KV heads of the layer, or 1 if they share sums, 1 + drafted, slots]
+    // With a pattern: the blocks that each query sees, and scratch of choose_blocks().
     std::vector<BlockMarks> marks;
     std::vector<float> features, block_scores, work;
   };

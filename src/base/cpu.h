@@ -77,7 +77,7 @@ Result<Isa> select_isa();
 // ref, avx2 or neon, and detect_isa(), as far as they differ and this machine has them.
 std::vector<Isa> isa_levels();
 
-// isa_levels() and the sets between them for which some kernel family has a version of its own.
+// isa_levels() and the sets between them for which some kernel family has a separate version.
 std::vector<Isa> isa_variants();
 
 // Processors this process may run on (affinity mask), at least 1.

@@ -23,7 +23,7 @@ enum class PageAdvice {
   huge,      // back them by huge pages from now on
   small,     // not
   collapse,  // also turn existing pages into huge ones
-  drop,      // free their memory; what no file has is lost
+  drop,      // free their memory; contents that no file has are lost
   prefetch,  // read them from their file soon
   map,       // read and map them now
 };
@@ -41,7 +41,7 @@ int64_t modified_ns(const struct stat& info);  // since the epoch
 bool reserve_file_space(int fd, int64_t bytes, bool by_writing);
 // Returns true if reads and writes now bypass the page cache; false if the file system cannot.
 bool set_direct_io(int fd, bool direct);
-// Writes data, and of the file's attributes what is needed to read it, to the disk.
+// Writes data, and the attributes of the file that are needed to read it, to the disk.
 bool sync_data(int fd);
 // As mkstemp(), closed on exec. -1: see errno.
 int make_scratch_file(char* name);

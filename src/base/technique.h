@@ -38,7 +38,7 @@ struct TechniqueInfo {
   std::vector<OptionSpec> options;
   Loss loss = Loss::not_applicable;
   std::string test;   // file of the property test that would fail if it were wrong
-  std::string proof;  // page or stored result that shows what it is worth; empty until there is one
+  std::string proof;  // page or stored result with its benefit; empty until there is one
 };
 
 // Values that most members of a family share; a member's own values take precedence.

@@ -22,7 +22,7 @@ struct ExactQuestion {
 
 struct ExactFile {
   std::string name;               // "gsm8k", "bbh:word_sorting"
-  bool number = false;            // the answer is the last number of what is generated, not its first line
+  bool number = false;            // the answer is the last number of the generated text, not its first line
   std::vector<std::string> stop;  // end an answer
   int64_t max_tokens = 64;
   std::vector<ExactQuestion> questions;

@@ -1,6 +1,7 @@
-// CompareSuite: what `millrace compare` measures configurations by. A suite is a list of items, each of which gives one
-// value per metric: a question, a window of text, a round of a measurement. It is one file under suites/ and one line
-// in builtin.cc; order, averages, confidence intervals, resuming and partial results are suite_run.h's.
+// CompareSuite: a test by which `millrace compare` measures configurations. A suite is a list of items, each of which
+// has one value per metric: a question, a window of text, a round of a measurement. It is one file under suites/ and
+// one name in builtin.cc. Order, averages, confidence intervals, resuming and partial results are handled by
+// suite_run.h.
 #pragma once
 
 #include <cmath>
@@ -23,7 +24,7 @@ struct SuiteInput {
   std::string text;      // the contents of --text; "" if not given
   int64_t items = 0;     // most items; 0: the suite's default
   int64_t rounds = 3;    // rounds of timed metrics
-  int64_t prompt = 256;  // tokens of the prompt and of the answer of what is timed
+  int64_t prompt = 256;  // tokens of the prompt and of the answer in timed rounds
   int64_t generate = 64;
   int threads = 0;  // 0: all cores
 };
@@ -67,7 +68,7 @@ class SuiteRun {
   virtual ~SuiteRun() = default;
   const SuitePlan& plan() const { return plan_; }
   const std::vector<std::string>& notes() const { return notes_; }  // notes for readers of its values
-  // [configs]: why the values cannot show what a configuration loses; "": they can. Set by begin_suite().
+  // [configs]: the reason why the values cannot show a configuration's loss; "": they can. Set by begin_suite().
   const std::vector<std::string>& unseen() const { return unseen_; }
   void set_unseen(std::vector<std::string> reasons, std::span<const CompareConfig> configs);
   // Returns [items, metrics]; kNoValue where there is none. Values that are not timed have the same bits each time, for
@@ -86,7 +87,7 @@ struct CompareSuite {
   std::string_view argument;  // "TASK"; "": takes none
   std::string_view summary;
   std::string_view paper;
-  // `configs` outlive the run. Errors: user (the argument, what the suite needs), corrupt (a file).
+  // `configs` outlive the run. Errors: user (the argument, requirements of the suite), corrupt (a file).
   Result<std::unique_ptr<SuiteRun>> (*begin)(std::span<const CompareConfig> configs, const SuiteInput& input) = nullptr;
 };
 

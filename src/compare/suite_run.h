@@ -43,7 +43,7 @@ struct SuiteFigure {
   int64_t items = 0;
   Interval interval;    // the average; items and interval are 0 if there is none
   Interval difference;  // from the base, of the same items; of the logarithms for an exponential average
-  std::string unseen;   // why it cannot show what the configuration loses (SuiteRun::unseen()); "": it can
+  std::string unseen;   // reason why it cannot show the configuration's loss (SuiteRun::unseen()); "": it can
   Interval paired;  // the average within the difference's interval: narrower than `interval`, and for comparing only
 };
 

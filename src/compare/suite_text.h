@@ -1,4 +1,4 @@
-// Text for suites: files as their authors publish them, packed with xz or not, and what identifies a suite's items.
+// Text for suites: files as their authors publish them, packed with xz or not, and identities of a suite's items.
 #pragma once
 
 #include <string>

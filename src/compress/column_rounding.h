@@ -5,8 +5,8 @@
 //
 //   w_i + carried_i / R_ii,   carried_i = sum over j < i of R_ji e_j
 //
-// which is what the paper's updates with the Cholesky factor of H^-1 give in exact arithmetic, and inverts nothing.
-// Rows are independent; the sums of a row have a fixed order.
+// which equals the paper's updates with the Cholesky factor of H^-1 in exact arithmetic, and needs no inverse. Rows are
+// independent; the sums of a row have a fixed order.
 #pragma once
 
 #include <cstdint>

@@ -30,13 +30,13 @@ struct CompressOptions {
   std::vector<std::string> keep;                             // PATTERN=FORMAT (keep_rules.h)
   std::string table = "q8_0";                                // format of a tied embedding table (table_format.h)
   double target_bits = 0;                                    // for all matrices, by the pass llm_mq; 0: none
-  bool dry_run = false;                                      // only the report, of what would be done
+  bool dry_run = false;                                      // true: only the report
   bool resume = false;                                       // with the blocks that a stopped run left (run_state.h)
   std::string observe;                                       // file of observe_model() (observe.h)
   int threads = 0;                                           // 0: all cores
   int64_t memory = 0;                                        // budget for everything; 0: none
   bool force = false;                                        // replace an existing output
-  std::function<void(double, const std::string&)> progress;  // fraction, and what is being done; may be null
+  std::function<void(double, const std::string&)> progress;  // fraction, and the current work; may be null
   std::function<bool()> cancelled;                           // asked after each block: true ends the run; may be null
 };
 

@@ -1,4 +1,4 @@
-// LevelScales: the scales of one block of any format with Format::set_level, apart from how the format packs them:
+// LevelScales: the scales of one block of any format with Format::set_level, independent of the format's packing:
 //
 //   value = d * scale[g] * unit(level) - dmin * minimum[g]        g: the group, a run of values with its own scale
 //

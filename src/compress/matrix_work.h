@@ -40,8 +40,8 @@ class MatrixWork {
 
   PassMatrix& matrix() { return matrix_; }
   CompressedMatrix& report() { return report_; }
-  // After the passes: encodes the matrix and measures what changed. `held_out`: of rows that no pass saw; null: none.
-  // Errors: resource.
+  // Called after the passes: encodes the matrix and measures its change. `held_out`: statistics of rows that no pass
+  // saw; null: none. Errors: resource.
   Result<void> finish(const LinearStatistics& statistics, const LinearStatistics* held_out, const KernelTable& table,
                       ThreadPool& pool);
   const std::vector<uint8_t>& stored() const { return matrix_.encoded; }

@@ -108,7 +108,7 @@ struct PassPreview {
   bool estimate = false;  // the matrix's size depends on its weights or on the text
 };
 
-// The formats that one tensor of the output may have, each with its bytes and what it costs.
+// The formats that one tensor of the output may have, each with its bytes and cost.
 struct FormatCosts {
   struct Candidate {
     const Format* format = nullptr;
@@ -162,8 +162,8 @@ class Pass {
   // A matrix of the input model, before all passes, in the order in which they are compressed.
   virtual void survey(int /*time*/, const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                       ThreadPool& /*pool*/) {}
-  // Does what apply() would do to a matrix that has sizes, a format and parts, but no values. It fills the codebook and
-  // the parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
+  // Previews apply() for a matrix that has sizes, a format and parts, but no values. It fills the codebook and the
+  // parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
   virtual Result<PassPreview> preview(PassMatrix& /*matrix*/) const {
     return PassPreview{fixes_levels() ? "quantized" : "changed", "", false};
   }

@@ -1,5 +1,5 @@
-// Computes what passes would store, from the sizes of matrices alone: for `compress --dry-run`. Numbers in these parts
-// mean nothing.
+// Computes the parts that passes would store from the sizes of matrices alone: for `compress --dry-run`. Numbers in
+// these parts mean nothing.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ inline Square tail_of(const Square& a, size_t begin) {
   return out;
 }
 
-// e^T H e of all rows, e being what a row lost.
+// e^T H e of all rows, where e is the loss of a row.
 inline double loss_of(const PassMatrix& matrix, const std::vector<float>& before, const Square& h) {
   const size_t n = h.size();
   double loss = 0;

@@ -1,7 +1,7 @@
 // RunState: the finished decoder blocks of a compression, so that a run that was stopped can continue. It is a folder
 // next to the output:
 //
-//   OUT.gguf.partial/run.json       what the blocks depend on: the input, the passes, the text ...
+//   OUT.gguf.partial/run.json       the blocks' dependencies: the input, the passes, the text ...
 //                    block-3        the tensors of block 3 as they will be stored, and their rows of the report
 //
 // A block's file is a head in JSON and the bytes that it names, with a checksum (XXH3-128) behind them. It appears only

@@ -17,7 +17,7 @@ namespace millrace {
 
 class ScaleSearch {
  public:
-  // With levels > 0.
+  // The format must have levels > 0.
   explicit ScaleSearch(const Format& format);
 
   // Writes the block of these values; returns its error, the sum over weights * (value - decoded)^2.

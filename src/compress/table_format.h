@@ -14,7 +14,7 @@ namespace millrace {
 // The tensor of the embedding table in the plan; empty: there is none.
 std::optional<size_t> find_table(const ConversionPlan& plan);
 
-// Returns true if the plan has no head of its own, so that the embedding table is the head.
+// Returns true if the plan has no separate head, so that the embedding table is the head.
 bool is_head_tied(const ConversionPlan& plan);
 
 // Reads the value of --table: a format, or null for `same`. Errors: user (an unknown format, or one that GGUF files

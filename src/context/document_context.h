@@ -20,12 +20,12 @@
 
 namespace millrace {
 
-// Tokens [begin, end) of the prompt, which are computed apart from the others.
+// Tokens [begin, end) of the prompt, which are computed separately.
 struct ContextPart {
   int64_t begin = 0;
   int64_t end = 0;
-  // They are computed at positions so much lower than their indices in the prompt; then their keys are rotated to
-  // these, unless the part `stays`.
+  // Their positions during the computation are lower than their indices in the prompt by this number. Then their keys
+  // are rotated to the indices, unless the part `stays`.
   int64_t moved = 0;
   bool stays = false;
   // After the part is complete, some of its tokens are computed again at their indices, in order, and then see every
@@ -45,7 +45,7 @@ struct ContextPart {
 };
 
 struct ContextPlan {
-  // Ascending and disjoint. Tokens in none of them see every token before them.
+  // Ascending and disjoint. Tokens outside of parts see every token before them.
   std::vector<ContextPart> parts;
   // The tokens behind the last part, which are the question and the answer: their positions are lower than their
   // indices by `moved`. They see these segments, the last of which is open (kOpenEnd). Without segments they see every

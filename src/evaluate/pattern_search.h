@@ -43,7 +43,7 @@ struct ChosenPatterns {
   std::string text() const;  // as the option `heads`
 };
 
-// That see about as many blocks.
+// Candidates that see about the same number of blocks.
 std::vector<std::string> candidate_heads(const PatternSearchOptions& options);
 
 // `gains`: for each head, the same patterns. Among equal ones, the first is chosen. Pure.

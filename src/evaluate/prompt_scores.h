@@ -61,7 +61,7 @@ class ModelScores final : public PromptScores {
   int threads_;
   int64_t own_context_ = 0;
   std::function<Result<void>()> check_;   // null: none
-  WindowScores own_scores_;               // null: a scorer of its own
+  WindowScores own_scores_;               // null: the scorer is used
   std::shared_ptr<ThreadPool> pool_;      // pool of the model that answers; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the model that answers
 };

@@ -31,7 +31,7 @@ struct ScoreWindow {
 // Splits the text into whole chunks of `context` tokens and drops the rest; the second half of each is scored, as in
 // llama.cpp's perplexity, so that figures are comparable. Token context/2 itself is not scored.
 std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context);
-// That a text has a whole window. Errors: user.
+// Checks that a text has a whole window. Errors: user.
 Result<void> check_text_length(int64_t tokens, int64_t context);
 // A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context -
 // 1).
@@ -83,7 +83,7 @@ class Scorer {
     return layout.encodes() ? layout.state_bytes() : 0;
   }
   // Maximum number of tokens that one window stores in layers that see all, on average over layers with their own
-  // budgets. Where gates choose: what the windows so far have stored.
+  // budgets. Where gates choose: the maximum that the windows so far have stored.
   int64_t stored_tokens() const {
     return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
   }

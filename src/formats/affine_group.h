@@ -49,7 +49,7 @@ struct AffineGroup {
     });
   }
 
-  // With so few levels the range is not what to round to: the fit drops its ends where that is better.
+  // With few levels, rounding to the whole range is not best: the fit drops its ends where that reduces the error.
   static void encode(const float* source, uint8_t* destination, int64_t n) {
     encode_blocks<kValues, kBytes>(source, destination, n, [](const float* x, uint8_t* block) {
       const AffineScale fit = fit_affine(x, kValues, kLevels - 1);

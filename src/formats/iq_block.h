@@ -52,7 +52,7 @@ inline uint32_t even_signs(uint32_t seven) { return seven | static_cast<uint32_t
 
 inline int8_t odd_scale(uint32_t s) { return static_cast<int8_t>(2 * s + 1); }
 
-// One scale for 32 values as two for 16.
+// Stores one scale for 32 values as two for 16.
 inline void put_scale_twice(IqBlock& out, int sub_block, uint32_t s) {
   out.scale[2 * sub_block] = out.scale[2 * sub_block + 1] = odd_scale(s);
 }

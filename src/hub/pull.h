@@ -20,7 +20,7 @@ struct PullOptions {
   std::string token = hub_token();
   std::string revision = "main";  // branch, tag or commit
   std::string cache;              // "": from the environment
-  bool offline = hub_offline();   // only what is in the cache
+  bool offline = hub_offline();   // use only files in the cache
   int connections = 4;
   int64_t piece_bytes = int64_t{16} << 20;
   double timeout_seconds = 30;  // without receiving a byte

@@ -36,8 +36,9 @@ class PlainReads {
 // Read bandwidth of a cache: every thread reads its own buffer of `bytes_each` again and again.
 double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double seconds = 0.05);
 
-// Per-thread buffer sizes that fit into the second and third cache level but not into the previous one. Half of what
-// the system reports, limited to a fair share where it reports nothing or the size of the whole chip's cache.
+// Per-thread buffer sizes that fit into the second and third cache level but not into the previous one: half of the
+// size that the system reports. If it reports nothing, or the size of the whole chip's cache, a fair share is the
+// limit.
 int64_t l2_buffer_bytes();
 int64_t l3_buffer_bytes();
 

@@ -94,8 +94,8 @@ struct KeyTurns {
 // A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
 //
 //   tile   levels [tokens][stride bytes] | scales, f16 | zeros, f16
-//          | outliers, for each scale in the same order: [outliers] of u16 place in its group, f16, which replace what
-//          levels say; of equal places the first counts
+//          | outliers, for each scale in the same order: [outliers] of u16 place in its group, f16, which replace the
+//            values of levels; among equal places the first counts
 //          | in a stream's first block, the first tokens' rows, f16 [sink_tokens][dims], as they were before encoding
 struct LevelTiles {
   int bits = 4;

@@ -36,8 +36,8 @@ void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed
 bool multiplies_stored(const Weight& weight);
 // Memory of a thread that multiplies slices of this weight.
 int64_t slice_bytes(const Weight& weight);
-// Packs rows [begin, end) of a weight that multiplies_stored() accepts as a matrix of their own, at `slice`. False:
-// they have a NaN or an infinity, as value or as scale.
+// Packs rows [begin, end) of a weight that multiplies_stored() accepts as a separate matrix, at `slice`. Returns false
+// if they have a NaN or an infinity, as value or as scale.
 bool pack_slice(const Weight& weight, int64_t begin, int64_t end, uint8_t* slice);
 
 // Rounded input rows, shared by every weight that reads the same x (Q, K, V; gate and up).
@@ -74,7 +74,7 @@ struct LinearPart {
   void (*run)(const MatmulArgs& args) = nullptr;
   int64_t row_tile = 0;
   int64_t tiles_end = 0;
-  int64_t gemv_to = 0;  // up to so many tokens are multiplied one by one
+  int64_t gemv_to = 0;  // maximum number of tokens that are multiplied one by one
 };
 
 // The parts' outputs must not overlap. `shapes`: which way of a kernel to take; null: the kernels' own choice.

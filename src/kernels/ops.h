@@ -34,7 +34,7 @@ void add_attention_amxbf16(KernelTable& table);
 void add_attention_levels_avx512vnnibf16(KernelTable& table);
 void add_attention_rows_avx512vnnibf16(KernelTable& table);  // needs both features
 
-// One per file; called by add_ops_*.
+// Functions of one file each; called by add_ops_*.
 void add_attention_ref(KernelTable& table);
 void add_norm_ref(KernelTable& table);
 void add_rope_ref(KernelTable& table);

@@ -72,7 +72,7 @@ struct PartKernels {
 // The best for the features in `isa`.
 const PartKernels& part_kernels(Isa isa);
 
-// One per file, for part_kernels().
+// Functions of one file each, for part_kernels().
 PartKernels part_kernels_ref();
 PartKernels part_kernels_avx2();
 PartKernels part_kernels_avx512();

@@ -1,5 +1,5 @@
-// Faster packing of quantized weights for sets of features, and products that need none, in files of their own. Not in
-// families.h, which every kernel includes.
+// Faster packing of quantized weights for sets of features, and products that need no packing, in separate files. They
+// are not in families.h, which every kernel includes.
 #pragma once
 
 #include "kernels/kernel_table.h"

@@ -42,7 +42,7 @@ struct QuantShape {
   SubScales sub = SubScales::none;
   bool has_min = false;
   bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
-  bool e4m3 = false;  // sub-scales are floats of 8 bits, blocks have no scale of their own, and matrices may have one
+  bool e4m3 = false;  // sub-scales are floats of 8 bits, blocks have no scale, and matrices may have one
   int sub_bits = 0;   // bits of a sub-scale or sub-minimum: 4, 6 or 8 (int8; e4m3)
   int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // groups of 32 values in a block

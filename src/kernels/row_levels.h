@@ -14,7 +14,7 @@ struct RowLevels {
                                   // but `place` within the row.
   int64_t count = 0;
   int bits = 4;               // bits of a level
-  uint8_t* levels = nullptr;  // a byte each; what is written behind the last one means nothing
+  uint8_t* levels = nullptr;  // a byte each; bytes written behind the last one mean nothing
   float low = 0, high = 0;
   float zero = 0, inverse = 0;  // the grid, on which a value is at (value - zero) * inverse
   uint16_t zero_bits = 0, step_bits = 0;

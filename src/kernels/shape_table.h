@@ -31,16 +31,16 @@ class ShapeTable {
 
   ShapeTable() = default;
   explicit ShapeTable(std::vector<Row> rows) : rows_(std::move(rows)) {}
-  // The key "kernel_shapes" of what `millrace bench --calibrate` writes. Errors (user): no such key, a format or size
-  // that cannot be, another instruction set than `isa`.
+  // Reads the key "kernel_shapes" of a file of `millrace bench --calibrate`. Errors (user): no such key, an impossible
+  // format or size, another instruction set than `isa`.
   static Result<ShapeTable> parse(std::string_view text, const std::string& source, Isa isa);
 
   std::span<const Row> rows() const { return rows_; }
   // 0: no row; of a matrix with a codebook always.
   int64_t tiles_from(const Weight& weight) const;
-  // That of the row, or of set_gemv() if it is more.
+  // gemv_to of the row, or of set_gemv() if that is more.
   int64_t gemv_to(const Weight& weight) const;
-  // For all matrices.
+  // Sets gemv_to for all matrices.
   void set_gemv(int64_t tokens) { gemv_to_ = tokens; }
   int64_t gemv_to_all() const { return gemv_to_; }
 

@@ -73,11 +73,11 @@ class KvCodec {
   // the same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;
-  // How attention may read tiles without load(), those of layer() with its own codes; none: it cannot. Where keys are
-  // stored before RoPE, the caller sets LevelTiles::turns.
+  // How attention may read tiles without load(), with the codes of layer(); none: it cannot. If keys are stored before
+  // RoPE, the caller sets LevelTiles::turns.
   virtual std::optional<LevelTiles> level_tiles(int64_t /*tokens*/, int64_t /*head_dim*/) const { return {}; }
 
-  // For heads of 128.
+  // Average bits of a value, for heads of 128.
   double bits_per_value() const;
 };
 

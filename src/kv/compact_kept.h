@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// `table(g)` is the stream's block table of layer g where layers have blocks of their own, or of all (g is 0).
+// `table(g)` is the stream's block table of layer g if layers have their own blocks, or of all layers (g is 0).
 template <typename TableOf>
 void compact_kept(KvPool& pool, TokenEviction& eviction, const TableOf& table) {
   if (!pool.by_layer()) return pool.compact(table(0), eviction.tokens().kept(), eviction.heads());

@@ -17,8 +17,9 @@ class GatedTokens {
 
   // So that a step allocates nothing. `dims`: floats of a token's row.
   void reserve(int64_t stored, TokenGate gate, int64_t dims);
-  // The pass computes `count` tokens from `first` of the text on, in slots from `slot` on. Whatever stood there is
-  // forgotten, and what it has ended goes on: drafted tokens that were rejected. New tokens stay, with weight 1.
+  // Announces that the pass computes `count` tokens from `first` of the text on, in slots from `slot` on. Tokens that
+  // were in these slots, rejected drafted ones, are forgotten; tokens that they had ended are visible again. New tokens
+  // stay, with weight 1.
   void begin(int64_t first, int64_t slot, int64_t count, TokenGate gate, int64_t dims);
 
   std::span<int32_t> ends() { return ends_; }      // [slots], the index in the text of the token that ends one
@@ -27,7 +28,7 @@ class GatedTokens {
 
   // The slots of the tokens that stay; valid until the next call.
   std::span<const int32_t> staying();
-  // Those are all that is stored.
+  // From now on these tokens are all that is stored.
   void keep_staying();
   void clear();
 

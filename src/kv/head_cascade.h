@@ -23,7 +23,7 @@ class HeadCascade {
   void reserve(int64_t drafted);
 
   std::span<int64_t> worth() { return worth_; }  // [heads], to add to, in units of kUnit
-  // [drafted, heads], zero: what each of a step's drafted tokens adds, which counts when the token is kept.
+  // Worth that each of a step's drafted tokens adds, [drafted, heads], set to zero; it counts if the token is kept.
   std::span<int64_t> draft_worth(int64_t drafted);
   std::span<int64_t> draft_worth() { return draft_worth_; }
   // The next one of them is kept.

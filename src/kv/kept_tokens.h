@@ -1,5 +1,5 @@
-// KeptTokens: what an evictor knows of the tokens in one block table of a stream: their positions, and the attention
-// that they have received. Heads that choose for themselves have columns of their own. Not thread-safe.
+// KeptTokens: an evictor's data about the tokens in one block table of a stream: their positions, and the attention
+// that they have received. Heads that choose for themselves have separate columns. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ struct KvLayer {
   int64_t state_values = 0;  // f32
   int64_t window = 0;        // keys that a token sees, its own included; 0: all
   bool elsewhere = false;    // in another group of the pool: no heads here
-  // Latent attention: a value is the first numbers of its key, and has no bytes of its own.
+  // Latent attention: a value is the first numbers of its key, and needs no further bytes.
   bool values_in_keys = false;
   bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
   // true: rows of the format, without tile, tail or residuals, even if other layers have them. Patterns store such rows
@@ -183,8 +183,9 @@ class KvPool {
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. With
-  // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has slots of its own. No
-  // other stream may hold those blocks. Not with a codec. Rows of blocks stay, and are to be computed again.
+  // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has its own slots. No
+  // other stream may hold those blocks. Not with a codec. Rows of attention patterns stay where they are, and must be
+  // computed again.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
   // Compacts the table of one layer, in pools where every layer has its own. It reads the entries of `kept` that belong
   // to the layer's heads.

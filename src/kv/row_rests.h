@@ -2,8 +2,8 @@
 // row. Both rows together have about twice as many bits. The second rows are separate planes (KvPool::planes()), a
 // fixed number of bytes behind the first ones, so reading only the first rows takes half of the memory traffic.
 //
-//   row     what the format stores of x
-//   rest    what it stores of x - decode(row)
+//   row        the encoding of x
+//   residual   the encoding of x - decode(row)
 #pragma once
 
 #include <array>

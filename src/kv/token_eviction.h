@@ -33,10 +33,11 @@ class TokenEviction {
   // So that a step allocates nothing, with drafts of up to `drafted` tokens. `gate_dims`: of the model's gates.
   void reserve(int64_t drafted, int64_t gate_dims = 0);
   const EvictionRule& rule() const { return *rule_; }
-  int64_t heads() const { return heads_; }                // that choose for themselves; 1: all choose together
-  int64_t layers() const { return std::ssize(layers_); }  // that drop tokens of their own; 1: all drop the same slots
-  int64_t next() const;                                   // computed tokens at which the next decision is due
-  int64_t most_stored(int64_t layer = 0) const;           // tokens stored at once, at most, from now on
+  int64_t heads() const { return heads_; }  // that choose for themselves; 1: all choose together
+  // layers that drop tokens independently; 1: all drop the same slots
+  int64_t layers() const { return std::ssize(layers_); }
+  int64_t next() const;                          // computed tokens at which the next decision is due
+  int64_t most_stored(int64_t layer = 0) const;  // tokens stored at once, at most, from now on
   int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
   int64_t evicted(int64_t layer = 0) const { return layers_[static_cast<size_t>(layer)].evicted(); }
   // Average over all layers, rounded up.

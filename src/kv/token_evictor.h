@@ -32,7 +32,7 @@ enum class TokenGate : uint8_t {
   selection  // a token that is not selected is not stored, and attends to nothing
 };
 
-// The queries whose attention an evictor needs, and what counts of it.
+// The queries whose attention an evictor needs, and how it is counted.
 struct MassRule {
   static constexpr int64_t kAll = INT64_MAX;
   // The newest ones before a decision. kAll: every query since a token was stored; otherwise sums begin at 0 after each
@@ -50,11 +50,11 @@ class TokenEvictor {
  public:
   virtual ~TokenEvictor() = default;
   virtual int64_t budget() const = 0;  // tokens that remain after a decision, at least 1
-  // Where every layer has a budget of its own: that of one of `layers` layers, at least 1; in a cascade no larger than
-  // that of the layer before. Then budget() is their average.
+  // If every layer has its own budget: the budget of one of `layers` layers, at least 1; in a cascade no larger than
+  // that of the layer before. budget() is then their average.
   virtual bool by_layer() const { return false; }
   virtual int64_t budget_of(int64_t /*layer*/, int64_t /*layers*/) const { return budget(); }
-  // By layer: every KV head of a layer has a budget of its own, and counts as a layer here, head after head.
+  // With budgets by layer: every KV head of a layer has its own budget, and counts as a layer here, head after head.
   virtual bool by_head() const { return false; }
   // Checks that the evictor fits a model of this size; `kv_heads`: of each layer. Errors: user.
   virtual Result<void> check_layers(int64_t /*layers*/, int64_t /*kv_heads*/) const { return {}; }
@@ -75,8 +75,8 @@ class TokenEvictor {
   // For TokenGate::selection: number of older selected tokens that a token sees; 0: all.
   virtual int64_t window() const { return 0; }
   static constexpr int64_t kUnbounded = int64_t{1} << 40;  // budget() of gates that may keep every token
-  // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens. By layer it is asked for one layer
-  // after the other; a cascade shows a layer only what the one before it keeps.
+  // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens. With budgets by layer it is called
+  // for one layer after the other; in a cascade a layer sees only the tokens that the layer before it keeps.
   virtual void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const = 0;
 };
 
@@ -87,8 +87,8 @@ const Registry<TokenEvictorFactory>& token_evictors();
 enum class EvictionScope : uint8_t { stream, layer, head };
 
 // Positions count the tokens of a stream's text, or the tokens that it stores. In the second case stored tokens are
-// moved to lower positions at each decision, so no position exceeds what the model was trained for, and the stream may
-// be longer than the context.
+// moved to lower positions at each decision, so no position exceeds the model's trained context, and the stream may be
+// longer than the context. be longer than the context.
 enum class EvictionPositions : uint8_t { text, cache };
 
 // An evictor with the options that every member has.
@@ -111,8 +111,8 @@ struct EvictionRule {
   int64_t most_stored() const { return evictor->budget() + slack; }
   // Minimum number of tokens of a prompt of `prompt` tokens that are computed before the first decision.
   int64_t whole_tokens(int64_t prompt) const;
-  // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose
-  // together have equal sums and so make equal choices.
+  // Number of sets of heads that choose, in a model with `kv_heads` KV heads in the layers that lose tokens. Heads of
+  // one layer that choose together have equal sums and so make equal choices.
   int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream || by_layer() ? 1 : kv_heads; }
 
   // Maximum number of tokens stored in one of the `layers` tables of a stream.

@@ -27,9 +27,8 @@ void split_windows(KvLayout& layout, int64_t context, int64_t step);
 // Variant that puts every layer with a window shorter than `context` into such a group, even if that saves nothing.
 void split_all_windows(KvLayout& layout, int64_t context, int64_t step);
 
-// Bytes of one stream of `tokens` tokens that stores `stored` of them: of layers with a window, where these are groups,
-// the newest ones, whether it has dropped them elsewhere or not.
-// `stored`: where layers have blocks of their own, on average.
+// Bytes of one stream of `tokens` tokens that stores `stored` of them, on average over layers with their own blocks.
+// Layers with a window, if they are groups, store the newest tokens, even those that the stream has dropped elsewhere.
 int64_t held_bytes(const KvLayout& layout, int64_t stored, int64_t tokens);
 
 // Leading blocks that the token in `slot`, and later ones, do not see.

@@ -31,7 +31,7 @@ struct LabScore {
   double sum = 0;     // sum of the scores
 };
 
-// By task, and by task and length: prompts of up to so many characters, a power of two.
+// Scores by task, and by task and length: prompts of up to that many characters, a power of two.
 struct LabScores {
   std::map<std::string, LabScore> tasks;
   std::map<std::pair<std::string, int64_t>, LabScore> lengths;

@@ -6,7 +6,7 @@
 //
 // Rates are constant after the warm-up and fall linearly to zero between two points, given in tokens, at the end: so a
 // run can be of any length and be finished from any checkpoint (Hu et al., 2024, "MiniCPM"). Prompts are short at first
-// and their greatest length doubles every so many tokens. Thread-safety: a value.
+// and their greatest length doubles every `length_doubling` tokens. Thread-safety: a value.
 #pragma once
 
 #include <string>

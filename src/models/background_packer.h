@@ -1,5 +1,5 @@
-// BackgroundPacker: packs a model's matrices on threads of its own while the model already runs, so that the first
-// token waits for neither the packing nor the memory that it fills.
+// BackgroundPacker: packs a model's matrices on separate threads while the model already runs, so that the first token
+// waits for neither the packing nor the memory that it fills.
 //
 //   load    | plan |                                                     no matrix has been read
 //   passes         | first: slices of stored rows | slices and packed matrices | packed matrices only ...

@@ -38,7 +38,7 @@ class EvictionGates final : public KeyGate {
   std::vector<float> queries_;  // [tokens, dims], of the layer
 };
 
-// Bytes of that, for passes of so many tokens.
+// Bytes of the gates' scratch, for passes of `tokens` tokens.
 int64_t gate_scratch_bytes(const GateSizes& gates, int64_t tokens);
 
 }  // namespace millrace

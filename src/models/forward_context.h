@@ -25,7 +25,7 @@ struct ForwardBytes {
 };
 
 // The scratch buffers of one step; this is the only list of them: name, bytes, shape. `d` are the ForwardSizes that
-// blocks and mixers have declared (forward_sizes.h). A mixer with buffers of its own divides up `mixer`.
+// blocks and mixers have declared (forward_sizes.h). A mixer with its own buffers divides up `mixer`.
 // clang-format off
 #define MILLRACE_FORWARD_BUFFERS(ADD) \
   ADD(residual, 4 * d.tokens * d.width)         /* [T, width] */                             \
@@ -79,8 +79,8 @@ class ForwardContext {
   const ShapeTable* shapes() const { return limits_.switches.shapes.get(); }
   const FusedParts& fused() const { return limits_.switches.fused; }
   int64_t bytes() const;
-  // Before a pass over so many rows. Until one has many, the buffers' pages are small: the first token of a short
-  // prompt then does not wait for huge pages to be zeroed.
+  // Called before a pass over `rows` rows. Until a pass has many rows, the buffers' pages are small: the first token of
+  // a short prompt then does not wait for huge pages to be zeroed.
   void expect_rows(int64_t rows);
   const PartSizes& part_sizes() const { return part_sizes_; }
   // Returns true if products are only their matrices: no hooks, no weight parts.

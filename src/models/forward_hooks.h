@@ -103,7 +103,7 @@ class KeyGate {
   virtual ~KeyGate() = default;
 
   // Called before the layer attends; the batch's keys and values are stored. x [tokens, width]: the layer's input
-  // behind its norm. Fills `lives`, which is empty; what it points to must live until the next layer's call.
+  // behind its norm. Fills `lives`, which is empty; memory that it points to must live until the next layer's call.
   virtual void hide(const AttentionInput& input, const float* x, KeyLives& lives) = 0;
 };
 

@@ -1,6 +1,6 @@
-// ForwardSwitches: how a pass computes what it computes. The family `kernel`: each member sets some of them, so that
-// what an engine's kernels gain can be measured against doing without. Members are one file each under kernel_switches/
-// and one line in kernel_switches/builtin.cc.
+// ForwardSwitches: other ways to compute a pass. The family `kernel`: each member sets some of them, so that the gain
+// of an engine's kernels can be measured. Members are one file each under kernel_switches/ and one entry in
+// kernel_switches/builtin.cc.
 #pragma once
 
 #include <memory>

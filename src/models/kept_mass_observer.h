@@ -1,4 +1,5 @@
-// KeptMassObserver: what an attention pattern keeps (attention/kept_mass.h), as a ForwardObserver of a runner's passes.
+// KeptMassObserver: measures the attention that a pattern keeps (attention/kept_mass.h), as a ForwardObserver of a
+// runner's passes.
 #pragma once
 
 #include "attention/kept_mass.h"

@@ -71,7 +71,7 @@ struct LayerWeights {
   std::vector<MlpWeights> experts;
   MlpWeights shared;
   // Multiplies the residual stream that passes the layer's mixer or MLP, before the block's output is added: [width,
-  // width], of models whose blocks have coordinates of their own (SliceGPT). Absent: the stream passes unchanged.
+  // width], for models whose blocks have separate coordinates (SliceGPT). Absent: the stream passes unchanged.
   Weight attention_shortcut, mlp_shortcut;
   TokenGates gates;
 };
@@ -170,7 +170,7 @@ class Model {
   std::vector<LayerWeights> layers_;
   std::vector<std::vector<double>> rope_frequencies_;  // by ArchSpec::ropes
   std::vector<float> rope_scales_;
-  std::unique_ptr<BackgroundPacker> packing_;  // ends before what it reads and writes
+  std::unique_ptr<BackgroundPacker> packing_;  // must end before the weights that it reads and writes
 };
 
 }  // namespace millrace

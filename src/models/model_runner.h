@@ -29,7 +29,7 @@ struct RunnerOptions {
   KvLayout layout;
   int64_t blocks = 0;  // blocks of the KV pool
   // Another runner's pool, whose layers from `first_layer` on are those of this model; then layout, blocks and places
-  // are not used. It outlives the runner. Null: the runner has a pool of its own.
+  // are not used. It outlives the runner. Null: the runner creates its own pool.
   KvPool* pool = nullptr;
   int64_t first_layer = 0;
   KvPoolOptions places;
@@ -81,8 +81,8 @@ class ModelRunner {
     context_->tiles.front().compact(slots, *threads_);
   }
 
-  // After the stored tokens of a stream have moved or changed their keys, between passes: what a pattern knows of the
-  // blocks from slot `begin` on is computed again. Slots [0, end) are stored.
+  // Called between passes after the stored tokens of a stream have moved or changed their keys: computes the pattern's
+  // summaries of the blocks from slot `begin` on again. Slots [0, end) are stored.
   void renew_summaries(std::span<const BlockId> blocks, int64_t begin, int64_t end) {
     const AttentionPattern* pattern = limits().switches.attention.pattern;
     if (!dynamic_pattern(pattern)) return;

@@ -37,8 +37,8 @@ class PackedCache {
     const uint8_t* packed = nullptr;
   };
   // Maps the file, reads it and checks every hash; `file` is null if it does not exist. `verify`: also packs every
-  // matrix again and compares. `release`: what was read leaves this process's memory again. Errors: corrupt (damaged,
-  // or of another model, machine or version, as the message tells), resource.
+  // matrix again and compares. `release`: pages are released from this process's memory after they were read. Errors:
+  // corrupt (damaged, or of another model, machine or version; the message says which), resource.
   Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress,
                       bool release = false) const;
 

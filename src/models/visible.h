@@ -1,5 +1,5 @@
-// VisibleKeys: what the tokens of one span see, as techniques describe it (ModelRunner::see()). In a Batch it becomes a
-// Visibility (flow/batch.h), which defines each part.
+// VisibleKeys: the slots that the tokens of one span see, as techniques describe them (ModelRunner::see()). In a Batch
+// it becomes a Visibility (flow/batch.h), which defines each part.
 #pragma once
 
 #include <span>

@@ -37,7 +37,7 @@ class WeightPacker {
   Result<void> add(Weight& weight);
   // Adds a matrix that is read in place.
   Result<void> add_table(const Weight& weight);
-  // After the last add: assigns offsets, in file order.
+  // Called after the last add: assigns offsets, in file order.
   void arrange();
 
   int64_t packed_bytes() const { return packed_bytes_; }
@@ -69,7 +69,7 @@ class WeightPacker {
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them. `later`, where not null, has
   // a state for each weight that packs_later() accepts, in the order of planned(): these keep their stored data.
   void point_weights(const uint8_t* packed, PackingState* later = nullptr) const;
-  // Bytes of what packs_later() accepts, as it is stored in the files.
+  // Bytes in the files of the matrices that packs_later() accepts.
   int64_t stored_bytes() const;
 
  private:

@@ -38,7 +38,7 @@ class WeightSource {
   // Called before the weights of the layer (except its routed experts), or of one of its experts, are read. Weights of
   // the layer that were acquired before are no longer read.
   virtual void acquire(int64_t layer, int32_t expert = kNoExpert) = 0;
-  // They will be read soon.
+  // Announces that these weights will be read soon.
   virtual void prefetch(int64_t layer, int32_t expert = kNoExpert) = 0;
 };
 

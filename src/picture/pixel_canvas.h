@@ -1,4 +1,4 @@
-// A small RGB canvas with lines and a 5x7 font, written as PNG: just what a plot needs.
+// A small RGB canvas with lines and a 5x7 font for plots, written as PNG.
 //
 //   x to the right, y downwards, (0, 0) top left. Everything outside is clipped.
 #pragma once

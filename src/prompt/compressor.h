@@ -29,7 +29,7 @@ class PromptCompressor {
   virtual ~PromptCompressor() = default;
 
   virtual PromptNeeds needs() const { return kPromptNeedsNothing; }
-  // The file of the model that computes what it needs; "": the model that answers.
+  // The file of the model that computes the compressor's scores; "": the model that answers.
   virtual std::string model() const { return ""; }
   // Returns the indices of the tokens that remain, ascending, with every fixed one. They are at most `budget`, unless
   // more tokens than that must remain. `scores`: if the compressor needs self-information, a value for each token, -log

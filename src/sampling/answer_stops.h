@@ -21,7 +21,7 @@ class AnswerStops {
   // Errors: those of StopMatcher::create().
   static Result<AnswerStops> create(const Request& request);
 
-  // Consumes generated text; returns what may be shown now. After a match it returns nothing.
+  // Consumes generated text; returns the part that may be shown now. After a match it returns nothing.
   std::string push(std::string_view text);
   // Ends the generation: returns the text that was held back (nothing after a match).
   std::string flush();

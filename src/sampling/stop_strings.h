@@ -24,7 +24,7 @@ class StopMatcher {
   // `keep`: the matched stop string is included at the end of the text.
   static Result<StopMatcher> create(std::vector<std::string> stop, bool keep = false);
 
-  // Consumes more text; returns what may be shown now. After a match it returns nothing.
+  // Consumes more text; returns the part that may be shown now. After a match it returns nothing.
   std::string push(std::string_view text);
   // Ends the generation: returns the text that was held back (nothing after a match).
   std::string flush();
@@ -37,7 +37,7 @@ class StopMatcher {
   struct Pattern {
     std::string text;
     std::vector<uint32_t> border;  // border[i]: longest proper prefix of text[0..i] that is also its suffix
-    uint32_t state = 0;            // bytes of text matched at the end of what was pushed
+    uint32_t state = 0;            // bytes of text matched at the end of the pushed text
   };
   std::vector<Pattern> patterns_;
   std::string held_;  // pushed, not yet returned

@@ -58,8 +58,7 @@ class SchedulerPolicy {
     return std::numeric_limits<double>::infinity();
   }
 
-  // Tokens whose blocks a stream is promised at admission. For what it needs beyond that it may have to preempt a
-  // victim.
+  // Tokens whose blocks a stream is promised at admission. To store more than these it may have to preempt a victim.
   virtual int64_t promise(const Sequence& stream, const PlannerLimits& /*limits*/) const { return stream.max_total; }
 
   // A stream of view.running to move out of memory early, so that admissions find room; null: none.

@@ -101,7 +101,7 @@ class Service {
 
   // Accepts no new work.
   void drain();
-  // Stops the engines and with them every stream. The server's threads must have ended, or drop what they get.
+  // Stops the engines and with them every stream. The server's threads must have ended, or must drop what they receive.
   void stop_engine();
 
   ModelRegistry& models() const { return *models_; }

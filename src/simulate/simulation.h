@@ -25,7 +25,7 @@ struct SimulatedLoad {
   int64_t requests = 0;
   std::function<double(int64_t)> arrival_seconds;
   std::function<Request(int64_t)> request;
-  int64_t closed_loop = 0;        // > 0: so many requests in flight at any time; arrival times are ignored
+  int64_t closed_loop = 0;        // > 0: number of requests in flight at any time; arrival times are ignored
   bool keep_token_times = false;  // fill SimulatedRequest::tokens
 };
 
@@ -88,9 +88,9 @@ struct SimulationResult {
   Fairness fairness;
 };
 
-// One node for each cost model, with an engine, memory and cache of its own. `progress` is called from time to time
-// with the number of ended requests; false cancels. Errors: user (options), cancelled, internal (a live-lock: a fault
-// of the policy).
+// Simulates one node for each cost model, each with its own engine, memory and cache. `progress` is called from time to
+// time with the number of ended requests; false cancels. Errors: user (options), cancelled, internal (a live-lock: a
+// fault of the policy).
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs,
                                   const EngineOptions& engine, const SimulationOptions& options,
                                   const std::function<bool(int64_t)>& progress = {});

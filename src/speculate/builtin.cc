@@ -50,7 +50,7 @@ DrafterEntries text_drafters() {
          {"n", Type::integer, "16", 1, 64, "maximum number of tokens matched"},
          {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
          {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
-         {"branches", Type::integer, "2", 1, 16, "the draft has so many times k tokens; a tree if more than 1"}}},
+         {"branches", Type::integer, "2", 1, 16, "continuations of k tokens each in a draft; a tree if more than 1"}}},
        make_rest_drafter},
       {{"drafter",
         "token_recycling",

@@ -33,7 +33,7 @@ class Datastore {
   // Checks the header and the file's size. Errors: corrupt.
   static Result<Datastore> open(const std::string& path);
 
-  // Reads the whole file and checks that it is what was written. Errors: corrupt.
+  // Reads the whole file and checks that it is unchanged since it was written. Errors: corrupt.
   Result<void> verify() const;
   // Errors: user (it is of another vocabulary). `vocabulary` 0: not known, so that only the sizes are compared.
   Result<void> check_vocabulary(int64_t vocab, uint64_t vocabulary) const;

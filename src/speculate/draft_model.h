@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-struct LiveStream;  // run/live_stream.h: what the executor needs of the stream
+struct LiveStream;  // run/live_stream.h: the executor's data of the stream
 
 // Predictions of the model behind one token.
 struct DraftPick {

@@ -81,7 +81,7 @@ class Drafter {
   // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some; or
   // shortens the draft, and the chunk then has as many.
   virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
-  // After the step's pass, before its tokens are chosen.
+  // Called after the step's pass, before its tokens are chosen.
   virtual void follow(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
 };
 
@@ -98,7 +98,7 @@ Result<int64_t> drafter_model_rows(std::string_view text);
 Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
 // Returns features(); null: its model is a whole model, it has none, or `text` is "". Errors: as above.
 Result<std::unique_ptr<FeatureChoice>> drafter_features(std::string_view text);
-// The path of its model, as model_path(); null: it has none of its own, or `text` is "". Errors: as above.
+// Returns the path of its model, as model_path(); null: it has no separate model, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
 // Calls its check() for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above,
 // and those of check().

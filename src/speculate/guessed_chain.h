@@ -17,8 +17,9 @@ namespace millrace {
 
 // Data from which a stream's guesses are made, and the state of its draft model.
 struct ChainMemory : DraftMemory {
-  int64_t read = 0;   // tokens of the stream that MaxGram has read
-  int64_t valid = 0;  // as draft.stored, where that is not kAll and less: what a drafter of trees has observed
+  int64_t read = 0;  // tokens of the stream that MaxGram has read
+  // as draft.stored, where that is not kAll and less: number of tokens that a drafter of trees has observed
+  int64_t valid = 0;
   int64_t keyed = 0;  // first tokens of the draft that the model has run
 };
 
@@ -37,7 +38,7 @@ class GuessedChain {
   // Sets the first tokens of the drafts of the chunks that have one: `most` tokens, or as many as are planned. `picks`:
   // whether picks_of() is asked for the model's likeliest tokens.
   void draft(std::span<const DraftChunk> chunks, int64_t most, bool picks, DraftModel& model);
-  // After draft(): what the model said at each token of the chain of the `index`-th chunk with a draft.
+  // After draft(): the model's picks at each token of the chain of the `index`-th chunk with a draft.
   std::span<const DraftPick> picks_of(size_t index) const {
     return std::span(picks_).subspan(static_cast<size_t>(all_[index].picks), static_cast<size_t>(all_[index].done));
   }

@@ -11,7 +11,7 @@ namespace millrace {
 
 class KeptShares {
  public:
-  // `forget`: what is left of the weight of earlier observations of these places.
+  // `forget`: factor of the weight of earlier observations of these places.
   void add(int64_t place, bool kept, double forget) {
     Count& count = counts_[index(place)];
     count.tried = forget * count.tried + 1;

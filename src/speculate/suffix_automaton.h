@@ -1,8 +1,7 @@
 // SuffixAutomaton: an index of many texts that answers where the last tokens of a text occurred before, and what
 // followed them there, in constant amortized time for each token (Blumer et al., 1985, "The Smallest Automaton
-// Recognizing the Subwords of a Text"). Texts belong to scopes, each with an automaton of its own in the same arrays,
-// so that no text is found from another scope. Several texts may grow at once. All memory is allocated by the
-// constructor.
+// Recognizing the Subwords of a Text"). Texts belong to scopes, each with a separate automaton in the same arrays, so
+// that no text is found from another scope. Several texts may grow at once. All memory is allocated by the constructor.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ class TrialSteps {
     earned_ -= cost - paid;
     return true;
   }
-  // A step runs drafts that are expected to pay: what it shows saves one of the first trials.
+  // Called when a step runs drafts that are expected to pay: its observation saves one of the first trials.
   void ran() {
     begun_ = true;
     first_ = std::max(0.0, first_ - 1);

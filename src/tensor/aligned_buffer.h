@@ -45,9 +45,9 @@ class AlignedBuffer {
     return reinterpret_cast<const T*>(data_);
   }
   int64_t bytes() const { return bytes_; }
-  // Selects the size of pages of an owned buffer that are written first from now on. Small pages: few bytes cost little
-  // memory and time. Huge pages, as a large buffer has at first: what is in small pages moves to huge ones. Without
-  // effect where the system has no huge pages.
+  // Selects the size of pages of an owned buffer that are written first from now on. With small pages, few bytes cost
+  // little memory and time. With huge pages, as a large buffer has at first, data in small pages moves to huge ones.
+  // Without effect where the system has no huge pages.
   void use_small_pages();
   void use_huge_pages();
   // Frees the whole pages of [offset, offset + bytes) of an owned buffer; they read as zeros afterwards.

@@ -42,7 +42,7 @@ struct Weight {
   // they are packed.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
-  // If `data` are rows of indices, what they stand for; `format` is then codebook_format()
+  // If `data` are rows of indices, the weights that they represent; `format` is then codebook_format()
   // (kernels/codebook_products.h). Null: there is none.
   std::shared_ptr<Codebook> codebook;
   // Parts stored in addition to the matrix that belong to its products; null: none. Applied by project()

@@ -2,10 +2,10 @@
 //
 //   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H^T (scale * (x - shift)))[order[i]]
 //
-// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to
-// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H may be the Kronecker product
-// of another Hadamard matrix (tensor/hadamard.h) and those of blocks, which then are mixed. B A is a pair of low rank,
-// S a sparse matrix, C some dense columns, b a bias of its own (W shift, where an input is shifted). Each part may be
+// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to fewer
+// bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H may be the Kronecker product of
+// another Hadamard matrix (tensor/hadamard.h) and those of blocks, which then are mixed. B A is a pair of low rank, S a
+// sparse matrix, C some dense columns, b a bias of the parts (W shift, where an input is shifted). Each part may be
 // absent. With a pair, W may be absent too: the matrix is then factored.
 #pragma once
 
@@ -93,7 +93,7 @@ inline bool is_factored(const Weight& weight) { return weight.parts && weight.pa
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
   int64_t inputs = 0;         // columns, or rows that are transformed, of matrices whose input or output is changed
-  int64_t rank = 0;           // or columns of their own
+  int64_t rank = 0;           // or separate columns
   int64_t sparse_cols = 0;    // columns of sparse matrices
   int64_t cols = 0;           // columns of matrices with a low-rank pair
   int64_t rows = 0;           // rows of matrices with a low-rank pair or with their own columns

@@ -68,7 +68,7 @@ inline std::string drawn_shares(int64_t count) {
   return shares;
 }
 
-// With budgets by layer, of a model with so many layers.
+// Evictors with budgets by layer, for a model with `layers` layers.
 inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
   const std::string shares = drawn_shares(layers);
   return {"pyramidkv:budget=16,window=6,kernel=3,beta=3,slack=5",
@@ -77,7 +77,8 @@ inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
           "scissorhands:budget=14,recent=4,history=8,slack=4,layers=" + shares};
 }
 
-// With budgets by head, of a model with so many KV heads in all layers. As many as there are by layer.
+// Evictors with budgets by head, for a model with `heads` KV heads in all layers. Their number is that of the evictors
+// by layer.
 inline std::vector<std::string> drawn_head_evictors(int64_t heads) {
   const std::string shares = ",heads=" + drawn_shares(heads);
   return {"scissorhands:budget=14,recent=4,history=8,slack=4" + shares,

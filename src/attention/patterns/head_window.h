@@ -10,7 +10,7 @@ struct HeadWindow {
   int64_t alpha = 1;
   int64_t beta = 0;  // percent of the blocks before the query's
 
-  // With the query's own.
+  // Number of blocks, including the query's own.
   int64_t blocks(int64_t query_block) const { return alpha + query_block * beta / 100; }
   std::string text() const { return std::to_string(alpha) + (beta > 0 ? "+" + std::to_string(beta) : ""); }
 };

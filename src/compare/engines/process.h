@@ -1,4 +1,4 @@
-// Runs another program without a shell and collects what it prints.
+// Runs another program without a shell and collects its output.
 #pragma once
 
 #include <sys/types.h>

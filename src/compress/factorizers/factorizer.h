@@ -41,7 +41,7 @@ class Factorizer : public Pass {
   // `count` orthonormal columns, or any that are independent, as rows.
   virtual OutputBasis basis(const PassMatrix& matrix, const LinearStatistics& statistics, int64_t count,
                             ThreadPool& pool) const = 0;
-  // After the pair is in place.
+  // Called after the pair is in place.
   virtual void complete(PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/, ThreadPool& /*pool*/) const {}
 
   // Adds to the preview the parts that complete() adds to the pair.

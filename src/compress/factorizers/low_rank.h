@@ -3,7 +3,7 @@
 //   sum over inputs x of |(W - B A) x|^2 = |(W - B A) S|^2     with S S^T = sum of x x^T, or less of it
 //
 // With the singular vectors U of W S, B = U_k and A = U_k^T W: then B A S is the truncated W S (Eckart and Young,
-// 1936), and what is lost is the sum of the squared singular values that were dropped. Pure functions; results do not
+// 1936), and the loss is the sum of the squared singular values that were dropped. Pure functions; results do not
 // depend on the number of threads.
 #pragma once
 

@@ -35,8 +35,8 @@ class DampedFactor {
 
 class ColumnPruner {
  public:
-  // `block`: columns of which weights are chosen together, of all rows; of a row where the pattern has groups. `more`
-  // [cols]: what the score has over R_ii^2, times the square of the weight; empty: nothing.
+  // `block`: number of columns whose weights are chosen together, over all rows; within a row if the pattern has
+  // groups. `more` [cols]: term that the score adds to R_ii^2, times the square of the weight; empty: none.
   ColumnPruner(PassMatrix& matrix, const TriangleFactor& factor, const PrunePattern& pattern, int64_t block,
                std::vector<double> more);
   // Weights that are pruned become zero in matrix.values, too; other weights have compensated them.

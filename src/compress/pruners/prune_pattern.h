@@ -26,7 +26,7 @@ struct PrunePattern {
 
 // Reads the options "sparsity" and, if there is one, "pattern". Errors: user.
 Result<PrunePattern> read_pattern(const OptionValues& options);
-// Option "scope": what `sparsity` is a fraction of. True: the whole matrix, false: each row. Errors: user.
+// Option "scope": true: `sparsity` is a fraction of the whole matrix; false: of each row. Errors: user.
 Result<bool> read_matrix_scope(const OptionValues& options);
 
 // The row of the report for a matrix that this pattern leaves alone; no action: it can be pruned.

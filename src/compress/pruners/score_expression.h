@@ -22,7 +22,7 @@ class ScoreExpression {
   // W, G, + - * /, parentheses, and the functions sqr, sqrt, log, exp, mms (the range scaled to 0 to 1) and zsn (the
   // mean subtracted, divided by the standard deviation). Errors: user.
   static Result<ScoreExpression> parse(std::string_view text);
-  // With at most `depth` operations above each W and G.
+  // A random expression with at most `depth` operations above each W and G.
   static ScoreExpression random(int depth, std::mt19937_64& engine);
 
   const std::vector<ScoreSymbol>& symbols() const { return symbols_; }

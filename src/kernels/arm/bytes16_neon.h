@@ -1,4 +1,4 @@
-// 16 bytes in a register of NEON: what the packers need. x86/bytes16_sse2.h has the same.
+// 16 bytes in a register of NEON: the operations that the packers need. x86/bytes16_sse2.h has them for x86.
 #pragma once
 
 #include <arm_neon.h>

@@ -26,7 +26,7 @@ struct AffineUnit {
       zero[v] = Simd::load_f16(zeros + 2 * v * Simd::kLanes);
     }
   }
-  // One for all values.
+  // Loads one scale and zero for all values.
   void load_one(const uint8_t* scales, const uint8_t* zeros) {
     const Simd::F s = Simd::set(Simd::f16(scales)), z = Simd::set(Simd::f16(zeros));
     for (int v = 0; v < kVectors; ++v) scale[v] = s, zero[v] = z;

@@ -111,7 +111,7 @@ inline void add_row(const float* row, int64_t n, float* out) {
   for (; d < n; ++d) out[d] += row[d];
 }
 
-// A stored row, with what is added to it. `decode`: of the call, for formats that are read by it.
+// Reads a stored row and its residual. `decode`: decoder of the call, for formats that are read by it.
 template <typename Kv>
 void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, int64_t), const uint8_t* row, int64_t n,
                 float* out, AttentionScratch& s) {
@@ -127,7 +127,7 @@ void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, i
   add_row(s.rest, n, out);
 }
 
-// Adds what belongs to the keys of Simd::kLanes lanes.
+// Adds the terms of the keys of Simd::kLanes lanes.
 template <typename Kv>
 void add_transposed_rests(const AttentionArgs& a, const uint8_t* const* keys, float* kt, AttentionScratch& s) {
   const uint8_t* rests[Simd::kLanes];
@@ -323,7 +323,7 @@ inline bool is_turned(const AttentionArgs& a, int64_t tile) {
   return a.tiles && a.tiles->turns && tile < a.encoded_end;
 }
 
-// One tile for rows [row, row + kRows).
+// Processes one tile for rows [row, row + kRows).
 template <typename Values, int kRows>
 void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScratch& s) {
   const float* q[kRows];

@@ -11,11 +11,11 @@
 //         2 bits   [group][2 planes][row]           as q2_0 has them (matmul_pack.h): byte k of plane p has columns
 //                                                   4 p + k, 4 p + k + 8 ... of the group
 //
-// A vector is 64 bytes. Its 16-byte lanes have what belongs to four rows: lane i of a table the levels of rows 4 i to
-// 4 i + 3 of the part, one after the other, in as many vectors as that takes; lane i of vector q of a cell the indices
-// of row 4 i + q. Four-byte words of the levels that four such vectors stand for, transposed, are then vectors with a
-// row in each lane. With 2 bits a lane has the tables of the same four rows as a lane of a plane, and nothing has to be
-// transposed.
+// A vector is 64 bytes. Its 16-byte lanes have what belongs to four rows: lane i of a table the levels of rows 4 i to 4
+// i + 3 of the part, one after the other, in as many vectors as that takes; lane i of vector q of a cell the indices of
+// row 4 i + q. Four-byte words of the levels that four such vectors represent, transposed, are then vectors with a row
+// in each lane. With 2 bits a lane has the tables of the same four rows as a lane of a plane, and no transposition is
+// needed.
 //
 // Rows beyond the matrix and columns beyond the row have the index 0. Indices of 1 bit take 2.
 #pragma once

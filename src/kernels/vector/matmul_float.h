@@ -49,7 +49,7 @@ inline constexpr bool kWidens = W::kColumnParts == 2 && requires {
   W::widen_row;
 };
 
-// Columns of a panel, and what to prefetch meanwhile.
+// Columns of a panel, and addresses to prefetch meanwhile.
 struct Steps {
   int64_t begin, end;
   int64_t prefetch;       // bytes from the first step

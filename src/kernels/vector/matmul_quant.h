@@ -102,7 +102,7 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
 // chains.
 struct TileCut {
   int64_t tiles = 0;   // tiles of all sizes
-  int64_t longer = 0;  // the first so many have one token more than `size`
+  int64_t longer = 0;  // this many of the first tiles have one token more than `size`
   int64_t size = 0;
 };
 inline TileCut cut_tiles(int64_t tokens, int64_t most) {

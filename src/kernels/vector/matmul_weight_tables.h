@@ -93,7 +93,7 @@ class Table16Cells {
  public:
   static constexpr int64_t kTableBytes = table16_table_bytes(kBits), kCellBytes = table16_cell_bytes(kBits);
 
-  // From cell `first` on.
+  // Cells from cell `first` on.
   [[gnu::always_inline]] Table16Cells(const Table16Panel& shape, const uint8_t* panel, int64_t first)
       : next_(panel), groups_(shape.groups) {
     if (first == 0) return;

@@ -91,7 +91,7 @@ inline void look_up_fours(const AffineRows& a) {
   }
 }
 
-// Columns with scales of their own: the bits of a level halve the registers that it may be in.
+// Columns with their own scales: the bits of a level halve the registers that it may be in.
 template <int kBits>
 void choose_columns(const AffineRows& a) {
   constexpr int kCount = 1 << kBits;

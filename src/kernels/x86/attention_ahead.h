@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kAheadBytes = 8192;  // twice what is in flight at full bandwidth
+constexpr int64_t kAheadBytes = 8192;  // twice the bytes in flight at full bandwidth
 
 class Ahead {
  public:

@@ -52,10 +52,10 @@ inline __m512i pair_planes(__m512i a, __m512i b) {
   return _mm512_shuffle_epi8(_mm512_xor_si512(both, _mm512_set1_epi32(0x00800080)), order);
 }
 
-// Sums of both planes, as what they are sums of.
+// Sums of both planes as whole numbers.
 inline __m512i join_planes(__m512i low, __m512i high) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
 
-// One result of each of four vectors: op over its lanes.
+// Applies op over the lanes of four vectors: one result for each.
 template <typename Op>
 inline __m128 reduce_four(const __m512* v, const Op& op) {
   const __m512 a = op(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));

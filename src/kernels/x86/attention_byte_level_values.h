@@ -30,7 +30,7 @@ inline LevelBits load_column(const uint8_t* levels, int64_t stride) {
   return {transpose_bytes(low), _mm512_shuffle_epi8(tops, order)};
 }
 
-// To prefetch with 32 tokens of a column.
+// Lines to prefetch with 32 tokens of a column.
 template <int kBits>
 inline int64_t lines_of_column(const AttentionArgs& a, const ByteScratch& b) {
   const int64_t columns = ByteUnit<kBits>::columns(value_dim_of(a));

@@ -104,8 +104,8 @@ struct ByteRows {  // rows of KvQ8
   }
 };
 
-// The halves `at` bytes into each block, scales or minima, of 16 tokens from `first_token` on, widened. Blocks are read
-// kPerLoad at a time, and what follows the last one is written, too.
+// Loads the halves `at` bytes into each block, scales or minima, of 16 tokens from `first_token` on, widened. Blocks
+// are read kPerLoad at a time, and halves behind the last one are written, too.
 template <typename Row>
 void load_row_scales(const uint8_t* const* rows, int64_t first_token, int64_t blocks, int64_t at,
                      float (*scale)[kAttentionPartition]) {

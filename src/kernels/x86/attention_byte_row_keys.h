@@ -22,8 +22,8 @@ struct ByteRowScratch {
 
 inline int64_t row_blocks(int64_t dims) { return (dims + kRowBlock - 1) / kRowBlock; }
 
-// A query's planes, [block][half][low, high] of 64 bytes: 16 of the query, four times. query_rest: what a block's scale
-// (its minimum) is multiplied by besides.
+// A query's planes, [block][half][low, high] of 64 bytes: 16 of the query, four times. query_rest: a further factor of
+// a block's scale (its minimum).
 template <typename Row>
 void round_query_to_bytes(const AttentionArgs& a, int64_t row, int64_t r, ByteRowScratch& b) {
   const float* q = a.q + (row + r) / a.group * a.q_stride + (row + r) % a.group * a.head_dim;

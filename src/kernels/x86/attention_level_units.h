@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kLevelStrip = 128;  // keys that few rows process at a time
 constexpr int64_t kVectorKeys = 16;
 constexpr int64_t kMaxLevelGroups = kMaxTilesHeadDim / 32;
-constexpr int64_t kSharedTokens = 32;  // keys have the same scales by columns for so many tokens
+constexpr int64_t kSharedTokens = 32;  // number of tokens for which keys share scales by columns
 
 // A zero, raised by `offset` scales.
 inline __m512 raised_zero(__m512 scale, __m512 zero, float offset) {

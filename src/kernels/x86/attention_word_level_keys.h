@@ -24,7 +24,7 @@ struct KeyColumns {
   int64_t tokens;
 };
 
-// Scales, zeros and the largest key of them all, as whole numbers. Returns what a whole number stands for.
+// Loads scales, zeros and the largest key of all, as whole numbers. Returns the value of a whole number of 1.
 inline float load_key_scales(const AttentionArgs& a, const KeyColumns& keys, WordScratch& b) {
   const LevelTiles& t = *a.tiles;
   const int64_t column = keys.first / t.key_tokens * a.head_dim;
@@ -122,7 +122,7 @@ void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, __m512
   }
 }
 
-// Outliers in place of what levels say. The last ones first, so that of equal places the first counts.
+// Replaces the values of levels by outliers, the last ones first, so that among equal places the first counts.
 inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, float unit, TokenChannels* channels) {
   const LevelTiles& t = *a.tiles;
   const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * (keys.first / t.key_tokens * a.head_dim);

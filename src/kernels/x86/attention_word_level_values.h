@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Vectors of a column: what the 16 bytes that are loaded of a token hold, in four dims each.
+// Number of vectors of a column: the 16 bytes that are loaded of a token hold them, in four dims each.
 template <int kBits>
 constexpr int kColumnVectors = kBits == 2 ? 16 : 8;
 template <int kBits>

@@ -1,10 +1,10 @@
 // Attention over tiles of levels whose keys were stored before RoPE (LevelTiles::turns), with products of words of 16
 // bits (vpdpwssd). Include after attention_level_partition.h and the other attention_word_level_*.h.
 //
-// A level is looked up in 32 words, a table of all that its channel's levels stand for. So keys become whole numbers
+// A level is looked up in 32 words, a table of the values of all levels of its channel. So keys become whole numbers
 // under the largest of their scales, outliers are put in their places, and pairs are rotated, still in words, by the
 // place of the token among 32: no table of a stream's positions is read. The query is rotated back by the position of
-// the first of the 32. With K and Q what whole numbers stand for, and R_p the rotation by position p:
+// the first of the 32. With K and Q the values of whole numbers of 1, and R_p the rotation by position p:
 //
 //   score = K Q sum over d of [R_i k / K]_d [R_-p q / Q]_d          of token p + i, i from 0 to 31
 //   acc   = S sum over t of [p s / S]_t [code]_td + sum over t of p_t z_t + sum over t of p_t excess_td

@@ -8,7 +8,7 @@ namespace millrace {
 // as FMAs (Emerald Rapids: 89 and 179 GFLOP/s a core); on AMD's it does twice as many (Zen 5: 513 and 277).
 bool bf16_by_fma();
 
-// For tests that compare both. Not while kernels run.
+// For tests that compare both. Must not be called while kernels run.
 void set_bf16_by_fma(bool by_fma);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// 16 bytes in a register of SSE2, which every x86-64 has: what the packers need. arm/bytes16_neon.h has the same, and
-// bytes64_avx512.h with 16 bytes of each of four rows.
+// 16 bytes in a register of SSE2, which every x86-64 has: the operations that the packers need. arm/bytes16_neon.h has
+// them for Arm, and bytes64_avx512.h for 16 bytes of each of four rows.
 #pragma once
 
 #include <emmintrin.h>

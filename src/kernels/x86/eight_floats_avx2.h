@@ -1,4 +1,4 @@
-// Arithmetic on eight floats, for what is the same on AVX2 and AVX-512.
+// Arithmetic on eight floats that AVX2 and AVX-512 share.
 #pragma once
 
 #include <immintrin.h>

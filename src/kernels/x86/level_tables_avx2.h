@@ -31,7 +31,7 @@ struct LevelTables {
       table.high = kBits == 4 ? Simd::load(from + 8) : table.low;
       return table;
     }
-    // By the lowest bits of each lane.
+    // Looks up by the lowest bits of each lane.
     F at(F index) const {
       const __m256i bits = _mm256_castps_si256(index);
       const F value = _mm256_permutevar8x32_ps(low, bits);

@@ -1,11 +1,11 @@
 // Quantized matmul with AMX for several tokens, with the bits of the other versions (kernels/quant_shape.h).
 //
-// A scale belongs to 32 columns (or 16), so a tile's dots leave the tiles after every group, and what vectors then do
-// with them takes longer than the products: while tiles multiply, vectors have half their ports. So bfloat16 tiles
-// multiply small integers: levels (8 bits), and activations times 2^shift. Every sum is an exact integer of less than
-// 24 bits times 2^shift, and leaves the tiles as f32, shifted, ready for the one fused multiply-add that has to follow.
-// Levels of 8 bits cost too much to convert, and their dots are scaled by token anyway: they use 8-bit tiles, by the
-// same code (matmul_quant_amxint8.cc).
+// A scale belongs to 32 columns (or 16), so a tile's dots leave the tiles after every group, and vectors then need more
+// time for them than the products: while tiles multiply, vectors have half their ports. So bfloat16 tiles multiply
+// small integers: levels (8 bits), and activations times 2^shift. Every sum is an exact integer of less than 24 bits
+// times 2^shift, and leaves the tiles as f32, shifted, ready for the one fused multiply-add that has to follow. Levels
+// of 8 bits cost too much to convert, and their dots are scaled by token anyway: they use 8-bit tiles, by the same code
+// (matmul_quant_amxint8.cc).
 //
 // A step is two dots of each row and token: of two groups, or of the halves of one. Three parts alternate:
 //

@@ -28,7 +28,7 @@ struct VectorVnniInt8 : VectorVnni256 {
   }
 };
 
-// The formats whose levels are signed; all others have what AVX-VNNI has.
+// The formats whose levels are signed; all other formats use the products of AVX-VNNI.
 template <typename V>
 void add_signed_kernels(KernelTable& table) {
   unroll<kQuantSourceCount>([&](auto i) {

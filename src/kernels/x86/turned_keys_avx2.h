@@ -21,10 +21,10 @@ struct TurnedKeyWords {
     const uint8_t* column = nullptr;                        // whose tables these are
     alignas(64) int16_t channels[kDims * kTileTokens + 1];  // [dim][token], and where nothing is read
     alignas(32) uint8_t tables[kDims][32];                  // values of 16 levels: lower bytes, upper bytes
-    alignas(32) float range[kDims], inverse[kDims];         // the largest key of a pair; times what it is kLargestKey
-    float scale[kDims], zero[kDims];                        // scale and zero of words
-    const int16_t* offsets = nullptr;                       // whose cosines and sines these are
-    alignas(32) int16_t turns[kDims * kTurnTokens];         // [pair][token][cos, sin], in the order of channels
+    alignas(32) float range[kDims], inverse[kDims];  // the largest key of a pair; the factor that makes it kLargestKey
+    float scale[kDims], zero[kDims];                 // scale and zero of words
+    const int16_t* offsets = nullptr;                // whose cosines and sines these are
+    alignas(32) int16_t turns[kDims * kTurnTokens];  // [pair][token][cos, sin], in the order of channels
   };
 
   static bool fits(const AttentionArgs& a) {

@@ -56,7 +56,7 @@ class KvQuant : public LevelCodec {
   KvQuantShape shape_;
   KvQuantCodes codes_;
   std::string digest_;           // digest of the levels; empty: levels for normal values
-  std::vector<KvQuant> layers_;  // with levels of their own
+  std::vector<KvQuant> layers_;  // each with separate levels
 };
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
 // LevelCodec: the tiles of codecs that store levels of 2 to 4 bits under scales and zeros (LevelTiles, AffineRows). A
-// member says what a group of values is, and fits scale, zero and levels to it.
+// member defines the groups of values, and fits scale, zero and levels to each.
 //
 //   tile   levels [tokens][row] | scales | zeros      scales and zeros are f16:
 //          one for each column of key_tokens tokens: keys only, [tokens / key_tokens][head_dim]

@@ -19,7 +19,7 @@ struct TierMember {
 };
 
 struct StoreMember {
-  // As above: buffers and index, not what is stored elsewhere.
+  // Returns the memory, as above: buffers and index, not data stored elsewhere.
   Result<int64_t> (*memory)(const KvLayout& layout, const OptionValues& options);
   // `identity` names model and arithmetic: with the pool's layout it says which blocks the store may return. Errors:
   // user, resource, unsupported.

@@ -46,7 +46,7 @@ class PrefixStore {
   virtual bool has_room() { return true; }
   // Returns true if the block is stored. Does not count as a use.
   virtual bool holds(const ChainLink&) const { return false; }
-  // Allows the store to write what was put since the last call; a store that packs blocks packs these together.
+  // Allows the store to write all blocks put since the last call; a store that packs blocks packs these together.
   virtual void flush() {}
   // Returns true if the store uses the attention mass of blocks (StagedBlock), which the engine then observes.
   virtual bool wants_importance() const { return false; }

@@ -1,5 +1,5 @@
-// The prefix store in a file on a fast disk: store_format.h defines the file, store_index.h tracks what is stored
-// where, store_writer.h and store_reader.h are the two threads that move bytes. Uses direct I/O through io_uring,
+// The prefix store in a file on a fast disk. store_format.h defines the file, store_index.h records where each block is
+// stored, and store_writer.h and store_reader.h are the two threads that move bytes. Uses direct I/O through io_uring,
 // buffered I/O, or pread and pwrite, depending on the file system and the kernel; stats() reports which.
 //
 //   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record    dropped if buffers are busy

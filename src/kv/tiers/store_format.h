@@ -60,7 +60,7 @@ struct StoreGeometry {
   std::vector<int64_t> part_at;     // offset in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
   int64_t capacity = 0;     // slots
-  int64_t chunk_slots = 1;  // above 1: the parts of so many slots are stored together, layer by layer
+  int64_t chunk_slots = 1;  // above 1: the parts of this many slots are stored together, layer by layer
 
   uint32_t version() const { return chunk_slots > 1 ? 2 : 1; }
   int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }

@@ -44,7 +44,7 @@ class StoreReader {
 
   std::string_view io() const { return io_->name(); }
   void push(std::shared_ptr<StoreLoad> load);
-  // After the return no byte of the load reaches the pool.
+  // Gives the load up. After the return no byte of it reaches the pool.
   void give_up(StoreLoad& load);
   // Runs `look` while no load changes.
   template <typename Look>

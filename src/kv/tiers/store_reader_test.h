@@ -58,7 +58,7 @@ class ReaderTest : public ::testing::Test {
       out[i] = static_cast<uint8_t>(1 + (i * 31 + i / 256 * 7 + static_cast<size_t>(slot * 57 + layer * 101)) % 251);
     return out;
   }
-  // Writes the slot, and returns what a load of it needs.
+  // Writes the slot, and returns the block that a load of it needs.
   StoreLoad::Block written(int64_t slot, BlockId into, float importance = 0) {
     StoreLoad::Block block{slot, {static_cast<uint64_t>(slot) + 1, 7}, {}, into, importance};
     for (int64_t layer = 0; layer < g().layers(); ++layer) {

@@ -1,5 +1,5 @@
-// The choice of SnapKV (Li et al., 2024), which evictors with budgets by layer share: the newest tokens are kept, whose
-// queries vote for the older ones. A token's vote is the highest in its neighborhood, so that what it belongs to stays
+// The choice of SnapKV (Li et al., 2024), which evictors with budgets by layer share: the newest tokens are kept, and
+// their queries vote for the older ones. A token's vote is the highest in its neighborhood, so that its neighbours stay
 // with it.
 #pragma once
 

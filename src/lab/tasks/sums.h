@@ -1,4 +1,4 @@
-// Sums of numbers of two digits: what `arithmetic` and `steps` ask for.
+// Sums of numbers of two digits, for `arithmetic` and `steps`.
 #pragma once
 
 #include <numeric>

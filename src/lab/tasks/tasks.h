@@ -1,4 +1,4 @@
-// Generators and checkers of the tasks, one file each; builtin.cc lists them. See task.h for what they do.
+// Generators and checkers of the tasks, one file each; builtin.cc lists them. task.h defines the interface.
 #pragma once
 
 #include "lab/task.h"

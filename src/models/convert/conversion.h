@@ -24,8 +24,8 @@ struct ConversionInput {
   std::vector<std::string> paths() const;  // paths that the output must not overwrite
 };
 
-// `open`: of what is no checkpoint. Errors: its own; corrupt, unsupported (an architecture, named), user (several
-// tokenizers, or none).
+// `open`: opens files that are no checkpoint. Errors: its own; corrupt, unsupported (an architecture, named), user
+// (several tokenizers, or none).
 Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer,
                                               const ModelOpener& open = open_model_files);
 

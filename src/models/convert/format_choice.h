@@ -25,10 +25,10 @@ struct ConversionTarget {
   const Format* format = nullptr;  // the base format, if it is a mix
   const FormatMix* mix = nullptr;
   int64_t layers = 0;  // layers of the model
-  bool tied = false;   // it has no head of its own
+  bool tied = false;   // it has no separate head
 };
 
-// Chooses formats, and records in the report where --format was not applied and what fell back.
+// Chooses formats, and records in the report where --format was not applied, and which matrices have a fallback.
 class FormatChoice {
  public:
   FormatChoice(bool gguf, bool same_kind, const ConversionTarget& target, ConvertReport& report)

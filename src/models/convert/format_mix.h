@@ -23,11 +23,11 @@ struct FormatMix {
   std::vector<Rule> rules;  // the first that applies
 };
 
-// In any case; null: not a mix.
+// `name`: in upper or lower case. Null: not a mix.
 const FormatMix* find_format_mix(std::string_view name);
 std::string format_mix_names();
 
-// The format of a GGUF tensor. `tied`: the model has no head of its own, so the embedding is read as one.
+// The format of a GGUF tensor. `tied`: the model has no separate head, so the embedding is read as one.
 std::string_view format_in_mix(const FormatMix& mix, std::string_view tensor, int64_t layers, bool tied);
 
 }  // namespace millrace

@@ -35,9 +35,9 @@ class DocumentEncoder {
   TokenId start_token() const { return start_token_; }  // with which a text begins; below 0: none
   int64_t bytes() const { return weights_.bytes(); }    // packed
 
-  // Hidden states of the tokens [tokens, width], to context.normed. Tokens are below spec().vocab, at least one, and no
-  // more than the context's limits. `blocks` of context.kv() cover them; what these hold before and after means
-  // nothing. `batch` is scratch.
+  // Computes the hidden states of the tokens [tokens, width], in context.normed. Tokens are below spec().vocab, at
+  // least one, and no more than the context's limits. `blocks` of context.kv() cover them; their contents before and
+  // after mean nothing. `batch` is scratch.
   void forward(std::span<const TokenId> tokens, std::span<const BlockId> blocks, Batch& batch,
                ForwardContext& context) const;
 

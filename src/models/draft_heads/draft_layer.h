@@ -42,7 +42,7 @@ class DraftLayer {
   // computed.
   virtual void cross(const Batch& /*batch*/, const Batch& /*crossing*/, ForwardContext& /*context*/) const {}
 
-  // Bytes of scratch for a pass over so many tokens.
+  // Bytes of scratch for a pass over `tokens` tokens.
   virtual int64_t scratch_bytes(int64_t /*tokens*/) const { return 0; }
   // Runs the batch and stores its keys and values. `features`: [tokens, width]; row t is the feature of the token
   // before token t. The tokens' own features are then in context.residual [tokens, width]. `context`: for spec().

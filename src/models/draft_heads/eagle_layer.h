@@ -1,7 +1,8 @@
 // EAGLE's draft layer (Li et al., 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty; 2025,
-// EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test): one decoder layer that
-// reads a token together with the feature of the token before it, and gives the feature of this token, from which the
-// next token is drawn and the next feature is computed. Features of tokens that the model has run are its own:
+// EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test). One decoder layer reads
+// a token together with the feature of the token before it, and computes the feature of this token. From that feature
+// the next token is drawn and the next feature is computed. For tokens that the model has run, features are those of
+// the model:
 //
 //   EAGLE 1 and 2   x = FC [embedding; feature] + b;  x += attention(x);  x += mlp(norm(x));  logits = the model's head
 //                   feature: the model's final hidden state, after the last norm

@@ -8,8 +8,8 @@
 // If there are several such layers, the first one is used for all tokens of a draft.
 //
 // Tensors, of layer L = num_hidden_layers: those of a layer, and model.layers.L.enorm, hnorm, eh_proj, shared_head.norm
-// and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. Without a
-// head of its own the model's is used; the embedding table is the model's, a copy of it is not read.
+// and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. A layer
+// without a head uses the model's; the embedding table is the model's, a copy of it is not read.
 #pragma once
 
 #include <memory>

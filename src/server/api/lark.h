@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Errors: user (what is wrong in the grammar, and where).
+// Errors: user (the fault in the grammar, and its place).
 Result<std::string> lark_to_regex(std::string_view grammar);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
 // The field "millrace" of requests that generate text: {"use": ["sampler=min_p:min_p=0.1"]} chooses techniques for one
-// request, in the syntax of --use. The response names what it changed.
+// request, in the syntax of --use. The response names its changes.
 #pragma once
 
 #include "server/api/schema.h"

@@ -1,5 +1,5 @@
-// Answer: what has been generated for a GenerationRequest so far, independent of the API. Each API provides an
-// AnswerFormat, the functions that serialize it.
+// Answer: the text generated for a GenerationRequest so far, independent of the API. Each API provides an AnswerFormat,
+// the functions that serialize it.
 #pragma once
 
 #include <cstdint>

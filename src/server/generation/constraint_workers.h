@@ -1,4 +1,4 @@
-// ConstraintWorkers: compiles constraints on two threads of its own, never on an I/O thread or the engine's. Every
+// ConstraintWorkers: compiles constraints on two separate threads, never on an I/O thread or the engine's. Every
 // compilation has a short first try; tenants take turns. One that runs out of time starts again on the second thread,
 // at idle priority. So a large schema delays neither streams nor small schemas.
 //

@@ -96,8 +96,9 @@ struct GenerationRequest {
 
   std::vector<TokenId> context_tokens;  // tokens of the conversation so far, before those of the messages
   int64_t most_context = 0;             // maximum tokens of prompt and answer; 0: the model's context
-  int64_t truncate_prompt = 0;   // > 0: keep so many tokens at the prompt's end; -1: what leaves room for the answer
-  int64_t truncated_tokens = 0;  // removed from the beginning of the prompts
+  // > 0: keep this many tokens at the prompt's end; -1: the number that leaves room for the answer
+  int64_t truncate_prompt = 0;
+  int64_t truncated_tokens = 0;          // removed from the beginning of the prompts
   std::vector<std::string> bad_words;    // never generated
   std::string prediction;                // expected text of much of the answer; "": not known
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none

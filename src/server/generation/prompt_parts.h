@@ -18,7 +18,7 @@ namespace millrace {
 std::vector<char> fixed_parts(const LanguageModel& model, const Json& input, bool add_generation_prompt,
                               const std::string& text, const std::vector<TokenId>& tokens);
 
-// Replaces the prompts by the compressed ones, one for each, and appends what was done to params.applied.
+// Replaces the prompts by the compressed ones, one for each, and appends the changes to params.applied.
 void take_compressed(GenerationRequest& params, std::vector<CompressedPrompt> compressed);
 
 }  // namespace millrace

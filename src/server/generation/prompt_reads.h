@@ -19,7 +19,7 @@ struct PromptRead {
   std::shared_ptr<PromptReader> reader;
 };
 
-// For whom prompts are read.
+// Tenant and limits of a request whose prompts are read.
 struct ReadTerms {
   const WorkShare& share;
   std::shared_ptr<QueuePlace> place;  // so that a full queue does not stop them
@@ -33,7 +33,7 @@ struct ReadTerms {
 // of these), those of Engine::submit() except a full queue.
 Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const ReadTerms& terms);
 
-// A place in the engine's queue for the request: for what is read of its prompts, then for its first prompt's answer.
+// A place in the engine's queue for the request: first for reading its prompts, then for its first prompt's answer.
 // Errors: resource (queue full).
 Result<std::shared_ptr<QueuePlace>> take_place(const GenerationRequest& params);
 

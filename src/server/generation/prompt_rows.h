@@ -22,7 +22,7 @@ bool has_rows(const GenerationRequest& params);
 // decoded.
 std::optional<ApiError> read_prompt_rows(std::string_view text, const RowLimits& limits, AskedPrompt& prompt);
 
-// Gives prompts with rows as many tokens, of id 0, and checks what the request combines them with.
+// Adds a token of id 0 for each row of the prompts, and checks the settings that the request combines them with.
 std::optional<ApiError> place_prompt_rows(int64_t width, GenerationRequest& params);
 
 // The engine's request of a prompt.

@@ -47,7 +47,7 @@ class PromptWorker {
 
   // `work.prompts` has at least one. Errors: resource (the queue is full).
   Result<void> add(Work work);
-  // Drops what waits. Must not be called from the worker's thread.
+  // Drops waiting work. Must not be called from the worker's thread.
   void stop() {
     stopping_ = true;
     thread_.stop();

@@ -40,8 +40,8 @@ struct TextWork {
 
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count(); }
   WorkLimits limits() const { return {.cancelled = cancelled.get(), .until = std::min(until, request_until)}; }
-  // Charges `bytes` of text until this is destroyed. Only what is more than the largest charge so far is added: texts
-  // are read one after the other. Errors: too_large (it never fits), overloaded.
+  // Charges `bytes` of text until this is destroyed. If a larger charge was made before, adds nothing, otherwise the
+  // difference: texts are read one after the other. Errors: too_large (it never fits), overloaded.
   std::optional<ApiError> charge(const TextMemory& memory, int64_t bytes);
   // The error of a request whose reading ended with `error`, which may be due to these limits.
   ApiError explain(const ApiError& error) const;

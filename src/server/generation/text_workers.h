@@ -56,7 +56,7 @@ class TextWorkers {
   // Drops the tenant's work whose flag is set, and with it the objects that it keeps alive, such as a connection.
   void leave(const std::string& tenant);
   TextCounts counts() const;
-  // Cancels everything and waits for what runs. Not to be called from a worker.
+  // Cancels everything and waits for running work. Not to be called from a worker.
   void stop();
 
  private:

@@ -2,7 +2,7 @@
 // an Exchange. Only http_connection.cc and http_server.cc deal with sockets, timers and parsing.
 //
 //   I/O threads    read requests and write answers; never block, never compute
-//   workers        run the handler: parse, and pass what takes time to threads of its own
+//   workers        run the handler: parse, and pass slow work to separate threads
 //   engine thread  posts its events to an exchange without waiting
 #pragma once
 
@@ -123,7 +123,7 @@ struct HttpHandler {
   // Called on an I/O thread before the body is read. Returning a reply rejects the request; the
   // connection is closed unless the request has no body left to read.
   std::function<std::optional<HttpReply>(HttpRequest&)> admit;
-  // On a worker.
+  // Called on a worker.
   std::function<void(HttpRequest, Exchange)> handle;
   // Formats the errors of the HTTP layer itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many
   // (429, 503).

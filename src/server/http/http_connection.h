@@ -107,7 +107,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
-  // Heads of requests contain API keys: what holds their bytes is overwritten before it is freed.
+  // Heads of requests contain API keys: memory that holds their bytes is overwritten before it is freed.
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body, WipingAllocator<char>>;
   using Buffer = boost::beast::basic_flat_buffer<WipingAllocator<char>>;
 

@@ -38,8 +38,8 @@ struct ModelConfig {
 // Unloads one unused model to free its memory; returns whether there was one.
 using FreeMemory = std::function<bool()>;
 
-// `shared`, `answers`: of a budget that several models share; null without one. A model with a budget of its own also
-// has its own memory for answers. Errors: as LanguageModel::load and Engine::create, prefixed with the model's name.
+// `shared`, `answers`: of a budget that several models share; null without one. A model with its own budget also has
+// its own memory for answers. Errors: as LanguageModel::load and Engine::create, prefixed with the model's name.
 Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config,
                                                        const std::shared_ptr<MemoryAccounts>& shared,
                                                        const FreeMemory& free_memory,

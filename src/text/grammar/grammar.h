@@ -65,8 +65,8 @@ class Grammar {
   uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // its first byte
   bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }      // contains one byte
 
-  // Identifies what a state's rule accepts: rules with equal fingerprints are equal. Empty for rules that call others
-  // or are large.
+  // Identifies the texts that a state's rule accepts: rules with equal fingerprints are equal. Empty for rules that
+  // call others or are large.
   const std::string& fingerprint(int32_t state) const {
     return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint;
   }

@@ -1,6 +1,6 @@
 // GrammarNotes: parts of a constraint's source that the grammar does not enforce. `weakened` names each place where a
-// text that violates the source may be accepted; a strict caller rejects such a constraint. `ignored` names what the
-// standard itself says to ignore.
+// text that violates the source may be accepted; a strict caller rejects such a constraint. `ignored` names the parts
+// that the standard itself says to ignore.
 #pragma once
 
 #include <algorithm>

@@ -17,8 +17,8 @@
 // charged, and the query returns kDead with paused(); the same query with a new slice continues. So results and charges
 // do not depend on slices.
 //
-// To compute what a state allows independent of its caller, a set may stand on a floor: a frame whose parents are
-// unknown. A floor counts the ticks above it and requires none.
+// To compute the texts that a state allows independently of its caller, a set may be based on a floor: a frame whose
+// parents are unknown. A floor counts the ticks above it and requires none.
 #pragma once
 
 #include <cstdint>

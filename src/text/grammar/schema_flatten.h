@@ -57,7 +57,7 @@ class SchemaFlattener {
   enum class OneOf {
     exact,  // as above; as anyOf with a note where that grows too large
     weak,   // as anyOf with a note, unless its schemas exclude each other
-    loose,  // as anyOf, and what cannot be negated is dropped: the result accepts a superset
+    loose,  // as anyOf, and parts that cannot be negated are dropped: the result accepts a superset
   };
   using Empty = std::function<bool(const SchemaConjunction&)>;
   using Dead = std::function<bool(const FlatSchema&)>;
@@ -75,7 +75,7 @@ class SchemaFlattener {
   // An empty list: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
   Result<std::vector<FlatSchema>> flatten(const SchemaConjunction& all);
 
-  // {kNot: schema}, the same object each time. "unevaluated" keywords do not see what it evaluates.
+  // {kNot: schema}, the same object each time. "unevaluated" keywords do not see the parts that it evaluates.
   const SchemaJson& not_of(const SchemaJson& schema);
   bool turned() const { return turned_; }  // some oneOf was enforced by negating its schemas
 

@@ -133,7 +133,7 @@ class BaseTokenizer : public Tokenizer {
   // How encode_text() treats the start and the form of a text.
   struct TextForm {
     bool space_prefix = false;  // the spec's space prefix applies here
-    bool normalized = false;    // the text is a part of what normalized_form() returned
+    bool normalized = false;    // the text is a part of the result of normalized_form()
   };
   // Appends the ids of `text`, which contains no special token.
   virtual void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const = 0;

@@ -2,7 +2,7 @@
 // control and unknown ones if the caller requests it (parse_special). Leftmost, then longest match.
 //
 // Tokens with AddedTokenFlags::normalized are in a second set. As in Hugging Face tokenizers, a text is split at the
-// tokens of the first set; what is left between them is normalized and split at the normalized tokens of the second.
+// tokens of the first set; the text between them is normalized and split at the normalized tokens of the second.
 // Immutable after the tokenizer's constructor, which calls add_normalized() for the second set.
 #pragma once
 

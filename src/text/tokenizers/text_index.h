@@ -15,7 +15,7 @@ class TextIndex {
   static constexpr int32_t kNone = -1;
   static constexpr uint64_t kEmptyHash = 0xCBF29CE484222325ull;  // FNV-1a
 
-  // From the hash of the text before it to that of both.
+  // Extends the hash of a text by a byte.
   static constexpr uint64_t extend(uint64_t hash, char byte) {
     return (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3ull;
   }
