@@ -1,6 +1,7 @@
-// Admission: moves streams between the queue and the running streams as the plan says. An admitted stream gets its
-// promised blocks and what is already stored of its tokens: its own swapped keys and values, the prompt of its
-// request's first answer, or a prefix. A preempted one is swapped out, or releases its blocks and returns to the queue.
+// Admission: moves streams between the queue and the running streams as the plan says. An admitted stream receives its
+// promised blocks, and the stored keys and values of its tokens: its own swapped ones, those of the prompt of its
+// request's first answer, or those of a prefix. A preempted stream is swapped out, or releases its blocks and returns
+// to the queue.
 #pragma once
 
 #include "engine/block_ledger.h"

@@ -1,9 +1,9 @@
-// AnswerGroup: passes on the events of one request's answers. Where more answers are generated than were requested
+// AnswerGroup: passes on the events of one request's answers. If more answers are generated than were requested
 // (Request::best_of), it holds the events back until the last answer has ended, and then emits those of the best ones.
 //
 // The score is that of OpenAI's best_of: the mean log-probability of an answer's tokens, by the model's distribution
-// before any sampling step. Answers that ended by themselves rank before those that were cut off. Of equal ones the
-// first wins.
+// before any sampling step. Answers that ended by themselves rank before those that were cut off. Among equal scores
+// the first wins.
 #pragma once
 
 #include <cstdint>

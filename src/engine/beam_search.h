@@ -1,6 +1,6 @@
 // BeamSearch: selects the beams of one request that survive a step, with the length penalty and early stopping of
-// Hugging Face's BeamSearchScorer. It works on log-probabilities and beam numbers alone; streams and blocks are
-// BeamDriver's (beam_driver.h). Pure arithmetic in double, so the same candidates give the same beams.
+// Hugging Face's BeamSearchScorer. It works on log-probabilities and beam numbers alone; BeamDriver (beam_driver.h) has
+// the streams and blocks. Pure arithmetic in double, so the same candidates give the same beams.
 //
 //   live beams, best first       [b0 b1 b2]
 //   best next tokens of each     all in one list by (sum of log-probabilities, beam, token)
@@ -23,8 +23,8 @@ struct BeamOptions {
   int64_t width = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::no;
-  int64_t max_tokens = 0;           // of an answer
-  int64_t min_tokens = 0;           // end tokens are ignored before so many
+  int64_t max_tokens = 0;           // maximum for an answer
+  int64_t min_tokens = 0;           // end tokens are ignored before this number
   std::vector<TokenId> end_tokens;  // none: only max_tokens ends
 };
 
@@ -88,7 +88,7 @@ class BeamSearch {
 
   BeamOptions options_;
   int64_t kept_top_;
-  int64_t tokens_ = 0;  // of every live beam
+  int64_t tokens_ = 0;  // tokens of every live beam
   std::vector<Step> steps_;
   std::vector<Beam> live_;
   std::vector<Finished> finished_;  // at most width

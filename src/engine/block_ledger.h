@@ -1,14 +1,14 @@
-// BlockLedger: which streams hold which blocks of the KV pool, and which slots of recurrent states. Blocks enter and
-// leave a stream's block table here only, so that those without a holder can be counted at any time, and the counts
-// checked. Where no block is free, the prefix index evicts one.
+// BlockLedger: records which streams hold which blocks of the KV pool, and which slots of recurrent states. Blocks
+// enter and leave a stream's block table only here, so blocks without a holder can be counted at any time, and the
+// counts checked. If no block is free, the prefix index evicts one.
 //
 //   pool   [ free | in the prefix index only | held by streams, in the prefix index or not ]
 //          '------ unheld_blocks() ---------'  '----------- holders(block) > 0 -----------'
 //
-// The further groups of the pool (kv/window_groups.h) never run out before the first one does (window_group_blocks());
-// counts and holders are of the first group. Only this one loses tokens that an evictor drops: in the others slots are
-// counted as if none were gone. Where every layer has blocks of its own (KvLayout::by_layer), counts and holders are of
-// all layers.
+// The further groups of the pool (kv/window_groups.h) never run out of blocks before the first one does
+// (window_group_blocks()); counts and holders are those of the first group. Only the first group loses tokens that an
+// evictor drops; in the others slots are counted as if none were dropped. If every layer has its own blocks
+// (KvLayout::by_layer), counts and holders are those of all layers.
 #pragma once
 
 #include <span>
@@ -25,11 +25,11 @@ class BlockLedger {
   // Both outlive the ledger. `index` may be null.
   BlockLedger(KvPool& pool, PrefixIndex* index);
 
-  // Room in the stream's tables for `stored` tokens, and for `tokens` in the groups of layers with windows, so that no
-  // later step allocates memory for them.
+  // Allocates room in the stream's tables for `stored` tokens, and for `tokens` in the groups of layers with windows,
+  // so that no later step allocates memory for them.
   void prepare(LiveStream& stream, int64_t stored, int64_t tokens) const;
-  // Extends the stream's block tables until they cover `tokens` tokens, and gives it a state where the model has
-  // recurrent layers. False: there are not enough blocks; those that were found stay in the tables.
+  // Extends the stream's block tables until they cover `tokens` tokens, and assigns a state if the model has recurrent
+  // layers. Returns false if there are not enough blocks; those that were found stay in the tables.
   bool reserve(LiveStream& stream, int64_t tokens);
   // Returns blocks that the stream's next token, and later ones, do not see. Does nothing without layers with windows.
   void give_back(LiveStream& stream);
@@ -41,12 +41,12 @@ class BlockLedger {
   void adopt(LiveStream& stream, std::span<const BlockId> blocks) {
     adopt(stream, PrefixMatch{{blocks.begin(), blocks.end()}, {}});
   }
-  // A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too:
-  // full blocks are shared, the partly filled one is copied. Where there is no block for the copy, its tokens remain to
-  // be computed. A recurrent state is that of all the owner's tokens: with fewer, nothing is taken over. Of a KV cache
-  // with a codec, fewer tokens are full blocks alone, or nothing if the codec keeps a residual.
+  // A stream without blocks takes over the keys and values of the first `tokens` tokens, which the owner has, too. Full
+  // blocks are shared, the partly filled one is copied. If there is no block for the copy, its tokens remain to be
+  // computed. A recurrent state covers all the owner's tokens; if `tokens` is fewer, nothing is taken over. With a
+  // codec, fewer tokens take over only full blocks, or nothing if the codec keeps raw rows of older tokens.
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
-  // Whether the owner still has all blocks that the token after the first `tokens` sees.
+  // Returns true if the owner still has all blocks that the token after the first `tokens` sees.
   bool may_share(const Sequence& owner, int64_t tokens) const;
   // Keeps only the slots that the stream's evictor has just kept, and returns the blocks that become empty. The stream
   // shares no block. The groups of layers with windows keep theirs.
@@ -62,8 +62,8 @@ class BlockLedger {
 
   int64_t unheld_blocks() const { return pool_.total_blocks() - held_blocks_; }
   int64_t holders(BlockId block) const { return holders_[static_cast<size_t>(block)]; }
-  // free + held == total, every block is referenced once by each stream and the prefix index that hold it, and a block
-  // of several streams is marked as shared in each of them. Errors: internal.
+  // Checks that free + held == total, that every block is referenced once by each stream and the prefix index that hold
+  // it, and that a block of several streams is marked as shared in each of them. Errors: internal.
   Result<void> check(const StreamTable& streams) const;
 
  private:
@@ -74,7 +74,7 @@ class BlockLedger {
   Result<void> check_windows(const StreamTable& streams) const;
   void hold(BlockId block);
   void drop(BlockId block);
-  // The same of a block of a group, whose holders are counted or not.
+  // Holds a block of a group, whose holders are counted or not.
   void hold_in(int64_t group, BlockId block);
   void drop_in(int64_t group, BlockId block);
 

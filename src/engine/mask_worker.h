@@ -1,12 +1,12 @@
-// MaskWorker: what streams of ambiguous grammars may say next is computed by a thread of its own where a step has no
-// time for it (sampling/mask_units.h). Such a stream is held back: it sits out steps, the others go on. Its answer is
-// the same as if the step had waited.
+// MaskWorker: a separate thread that computes the allowed next tokens of streams with ambiguous grammars, if a step has
+// no time for it (sampling/mask_units.h). Such a stream is held back: it sits out steps while the others continue. Its
+// answer is the same as if the step had waited.
 //
 //   step 7   streams 1 2 3     stream 2's mask takes too long: handed over
 //   step 8   streams 1 3       hold_back(): not there yet
 //   step 9   streams 1 2 3     there
 //
-// The streams' work takes turns, in slices that double, so that one with much of it does not delay one with little.
+// The streams' work takes turns, in slices that double, so that a stream with much work does not delay one with little.
 // Used by the engine's thread.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace millrace {
 // Shared by the stream, and by the worker while it runs it: what a stream no longer holds is dropped.
 struct LateMask {
   std::shared_ptr<DeferredWork> work;
-  int64_t units = 200'000;  // of the next slice
+  int64_t units = 200'000;  // size of the next slice
   bool failed = false;      // out of memory
   std::atomic<bool> done = false;
 };
@@ -37,9 +37,9 @@ class MaskWorker {
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
 
-  // Before a step is planned: hands over work that is left, and holds back running streams whose work is not done.
-  // Returns those that end now: their last token has turned out to end them, or they are at their length, or memory was
-  // short (out_of_memory()).
+  // Called before a step is planned: hands over remaining work, and holds back running streams whose work is not done.
+  // Returns the streams that end now, because their last token has turned out to end them, they have their full length,
+  // or memory was short (out_of_memory()).
   const std::vector<LiveStream*>& hold_back(const StreamLists& lists);
   static bool out_of_memory(const LiveStream& stream) { return stream.late_mask && stream.late_mask->failed; }
 
@@ -55,7 +55,7 @@ class MaskWorker {
   std::deque<std::weak_ptr<LateMask>> queue_;
   bool stop_ = false;
   int64_t finished_ = 0;  // pieces of work
-  int64_t seen_ = 0;      // of those, before the last hold_back(); engine thread only
+  int64_t seen_ = 0;      // number of these before the last hold_back(); engine thread only
   int64_t held_ = 0;
   std::vector<LiveStream*> over_;
   std::thread thread_;  // with the first work

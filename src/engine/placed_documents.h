@@ -1,13 +1,14 @@
-// PlacedDocuments: what a stream does at the borders of its context's parts (context/document_context.h). Where a part
-// begins, it takes what the prefix cache holds of it; where it ends, it leaves a copy there and moves the part's keys
-// to their positions in the prompt. Both copy rows, since a part begins anywhere in a block. What of the part is
-// computed again is noted for the stream's next step.
+// PlacedDocuments: the work of a stream at the borders of its context's parts (context/document_context.h). Where a
+// part begins, the stream takes the rows that the prefix cache holds of it. Where it ends, the stream leaves a copy in
+// the cache and moves the part's keys to their positions in the prompt. Both copy rows, since a part begins anywhere in
+// a block. Tokens of the part that are computed again are noted for the stream's next step.
 //
-// Where a codec encodes the KV cache, the executor computes parts in rows of their own, which are encoded as the
-// stream's (ContextPlan::placed); what the prefix cache holds are other streams' blocks then.
+// If a codec encodes the KV cache, the executor computes parts in separate rows, which are then encoded as the stream's
+// (ContextPlan::placed). The prefix cache then holds blocks of other streams.
 //
-// A step copies and moves about as many tokens as it may run, of all streams together, so that the others go on between
-// the documents of a long prompt. A stream that waits for its next ones has its border where it is, and is not planned.
+// A step copies and moves about as many tokens as it may run, over all streams together, so that other streams continue
+// between the documents of a long prompt. A stream that waits for its next documents stays at its border, and is not
+// planned.
 #pragma once
 
 #include "engine/block_ledger.h"
@@ -22,7 +23,7 @@ class PlacedDocuments {
   PlacedDocuments(LoopContext& loop, BlockLedger& ledger, PrefixIndex* index)
       : loop_(loop), ledger_(ledger), index_(index) {}
 
-  // Before a step, which copies and moves about so many tokens.
+  // Called before a step, which copies and moves about `tokens` tokens.
   void begin_step(int64_t tokens) { left_ = tokens, worked_ = false; }
   // Called when the stream was admitted: the index may hold the beginning of its prompt.
   void begin(LiveStream& stream);

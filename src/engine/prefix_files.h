@@ -1,5 +1,5 @@
 // Saves the prefix blocks of a prompt to a file, and loads them into the prefix cache of another engine, which then
-// computes only what follows. Called between steps, on the engine's thread.
+// computes only the tokens behind them. Called between steps, on the engine's thread.
 #pragma once
 
 #include <cstdint>

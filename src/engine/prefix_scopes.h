@@ -1,9 +1,9 @@
-// PrefixScopes: which requests share prefixes. Requests of one tenant share with each other only; requests that name
-// the same prefix group share with each other only, across tenants; and what was computed with adapters is shared with
-// requests that use the same adapters, and what was computed from given rows with requests that give the same. Each
-// scope is a number in the prefix index's keys: a hash of its name, so it is the same after a restart. Collisions are
-// resolved here, so that no name can be constructed that reads the prefixes of another. With very many names the oldest
-// is evicted, so callers pass client-chosen names as digests.
+// PrefixScopes: decides which requests share prefixes. Requests of one tenant share only with each other. Requests that
+// name the same prefix group share only with each other, across tenants. Keys and values computed with adapters are
+// shared with requests that use the same adapters, and those computed from given rows with requests that have the same
+// rows. Each scope is a number in the prefix index's keys: a hash of its name, so it is the same after a restart.
+// Collisions are resolved here, so that no name can be constructed that reads the prefixes of another. With very many
+// names the oldest is evicted, so callers pass client-chosen names as digests.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ class PrefixScopes {
  public:
   static constexpr size_t kMaxNames = 65536;
 
-  // 0: neither tenant nor group nor adapters nor embeddings.
+  // Returns 0 without tenant, group, adapters and embeddings.
   uint64_t of(const std::string& tenant, const std::string& group, const std::string& adapters = "",
               const std::string& embeddings = "") {
     if (tenant.empty() && group.empty() && adapters.empty() && embeddings.empty()) return 0;

@@ -1,7 +1,7 @@
-// PrefixService: gives an admitted stream the blocks that already hold the beginning of its tokens: from the prefix
-// index, and behind those from the prefix store (store_loads.h). When another running stream is computing the same
-// beginning, the new one waits for that donor, so many requests that arrive together with one long prefix compute it
-// once.
+// PrefixService: gives an admitted stream the blocks that already hold the beginning of its tokens. They are found in
+// the prefix index, and behind those in the prefix store (store_loads.h). If another running stream is computing the
+// same beginning, the new one waits for that donor. So many requests that arrive together with one long prefix compute
+// it once.
 //
 //   running   a: [prefix........|rest]   donor: computes
 //             b: [prefix........|other]  holds its place and no blocks until a has computed the common full blocks,

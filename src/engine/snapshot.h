@@ -1,4 +1,5 @@
-// What a client that watches the engine sees between two steps: the streams, and which of them hold which blocks.
+// The state that a client that watches the engine sees between two steps: the streams, and which of them hold which
+// blocks.
 //
 //   pool's ids     0 1 2 3 4 5 6 7 8 ...
 //   owner          - - 0 0 0 1 1 - -      the first stream that holds it

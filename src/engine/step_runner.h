@@ -1,4 +1,4 @@
-// StepRunner: runs the chunks of a plan as one batch, counts what they computed, samples the next tokens and emits
+// StepRunner: runs the chunks of a plan as one batch, counts the computed tokens, samples the next tokens and emits
 // their events. A chunk whose blocks cannot be found after all leaves the plan, and its stream is preempted.
 #pragma once
 
@@ -36,7 +36,7 @@ class StepRunner {
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
-  // Whether the plan's chunks match the streams and the limits of a step; a plan from outside may not.
+  // Returns true if the plan's chunks match the streams and the limits of a step; a plan from outside may not.
   bool fits(const StepPlan& plan) const;
   // Before streams are admitted: documents that the last steps have left to be copied.
   void begin_step(bool replayed);

@@ -28,8 +28,8 @@ class StreamLists {
   const StreamTable& table() const { return table_; }
   LiveStream* find(RequestId stream) const;  // null: no such stream
 
-  // A new stream, which gets the next number of arrival: into the queue, or, as one beam of an admitted search, among
-  // the running streams.
+  // Adds a new stream, which is assigned the next number of arrival, to the queue; or, as one beam of an admitted
+  // search, to the running streams.
   void add(StreamPtr stream);
   void add_running(StreamPtr stream);
   void start(const LiveStream& stream);    // waiting -> running
@@ -40,7 +40,8 @@ class StreamLists {
   void erase_ended_running();
 
   void cancel(RequestId request);  // marks all streams of the request
-  // Whether streams may have to end before the next step: one was cancelled since the last call, or has a time limit.
+  // Returns true if streams may have to end before the next step: one was cancelled since the last call, or has a time
+  // limit.
   bool take_end_check() { return std::exchange(cancelled_, false) || limited_ > 0; }
   bool answers_wait() const { return waiting_answers_ > 0; }  // streams with a parent are in the queue
 

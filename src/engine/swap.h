@@ -2,8 +2,8 @@
 // again. Moves are tickets (kv/tiers/tier.h): the stream waits for its move, the other streams do not. A failed move
 // makes the stream compute its tokens again.
 //
-// A recurrent state stays in its slot of the pool, which is host memory too, and so do the blocks of layers with a
-// window; the pool has slots, and such blocks, for as many swapped streams as may run.
+// A recurrent state stays in its slot of the pool, which is host memory too. So do the blocks of layers with a window.
+// The pool has slots, and such blocks, for as many swapped streams as may run.
 //
 //   running --move_out()--> swapping_out --poll()--> swapped --move_in()--> loading --poll()--> running
 #pragma once
@@ -25,7 +25,7 @@ class Swap {
   bool move_out(LiveStream& stream);  // false: not possible now, nothing has changed
   void move_in(LiveStream& stream);   // the stream runs at once where its bytes cannot be moved back
   void poll();                        // ends the moves that are ready
-  void release(LiveStream& stream);   // what the tier has of the stream
+  void release(LiveStream& stream);   // releases the tier's data of the stream
 
  private:
   LoopContext& loop_;
@@ -35,8 +35,8 @@ class Swap {
   int64_t tickets_ = 0;  // open, of at most loop.limits.residents() recurrent streams
 };
 
-// None of the stream's keys and values are stored any longer, and nothing is left out when they are computed again. Its
-// evictor will make the same decisions again.
+// Marks all keys and values of the stream as no longer stored, and none of its tokens as left out when they are
+// computed again. Its evictor will make the same decisions again.
 void compute_again(LiveStream& stream, EngineStats& stats);
 
 }  // namespace millrace

@@ -19,8 +19,8 @@ class TokenEvictions {
   BlockLedger& ledger_;
 };
 
-// Copies what planner and ledger need of the evictor's state, and what the tokens behind documents see of the slots
-// that it leaves.
+// Copies the parts of the evictor's state that planner and ledger need, and the slots that tokens behind documents see
+// among the remaining ones.
 void note_eviction(LiveStream& stream);
 
 }  // namespace millrace

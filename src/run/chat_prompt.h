@@ -12,10 +12,10 @@ namespace millrace {
 
 bool has_chat_template(const LanguageModel& model);
 
-// `input`: an array of {"role", "content"} objects, or an object with "messages" and further template variables. A
-// model without a template gets all contents as one text, in which each user message begins on a new line. Errors:
-// user, or what the template raises (corrupt). Messages that the template refuses are rewritten where that makes it
-// accept them (run/message_rewrites.h).
+// `input`: an array of {"role", "content"} objects, or an object with "messages" and further template variables. For a
+// model without a template, all contents are one text, in which each user message begins on a new line. Errors: user,
+// or an exception of the template (corrupt). Messages that the template refuses are rewritten if it accepts the result
+// (run/message_rewrites.h).
 Result<std::string> chat_text(const LanguageModel& model, const nlohmann::ordered_json& input,
                               bool add_generation_prompt);
 

@@ -4,7 +4,7 @@
 //   | vocabulary's tree | masks 1/8 | grammars 1/8 | two being compiled 1/4 | open requests 1/2: grammars, parse states
 //   |
 //
-// The account is taken when the engine is created, before the KV cache gets the rest.
+// The account is taken when the engine is created, before the KV cache takes the remaining memory.
 #pragma once
 
 #include <mutex>

@@ -1,5 +1,5 @@
-// What a document context has computed again of a document whose keys have moved (ContextPart::refreshes()): passes of
-// their own, between the steps of the engine. Not thread-safe.
+// Computes parts of documents again whose keys have moved, for contexts that ask for it (ContextPart::refreshes()): in
+// separate passes, between the steps of the engine. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,14 @@
 
 namespace millrace {
 
-// Whether the stream's stale parts must be computed again before its token `next` runs: it sees them, or they have as
-// many tokens as a pass may take, `most`. Tokens of a part see no other, so those of several parts can share a pass,
-// and with it one reading of the weights.
+// Returns true if the stream's stale parts must be computed again before its token `next` runs: that token sees them,
+// or they have as many tokens as a pass may take, `most`. Tokens of a part see no other part, so tokens of several
+// parts can share a pass, and with it one reading of the weights.
 bool refresh_is_due(const LiveStream& stream, int64_t next, int64_t most);
 
-// All stale parts of the stream, in order. The tokens see every token before them, as far as it is computed again, too,
-// and are at their indices. What is chosen and computed depends on neither threads nor the size of a pass.
+// Computes all stale parts of the stream again, in order. The tokens see every token before them, including those
+// computed again, and are at their indices. The choice of tokens and the results depend on neither threads nor the size
+// of a pass.
 void refresh_parts(const LiveStream& stream, ModelRunner& runner);
 
 // The `share` of the tokens, rounded up, that deviate the most; of equal ones the earlier. Ascending indices.

@@ -21,7 +21,8 @@ struct DocumentPrompt {
   void add_documents(std::span<const std::vector<TokenId>> list);
 };
 
-// Of a document within a message. A text of its own may begin with a space that a tokenizer adds; this one does not.
+// Tokens of a document within a message. A separate text may begin with a space that a tokenizer adds; this one does
+// not.
 Result<std::vector<TokenId>> encode_within(const LanguageModel& model, const std::string& text);
 
 // In a conversation documents come first in the last message of the user. mark_documents() marks that place in the

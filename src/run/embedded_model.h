@@ -9,12 +9,12 @@
 namespace millrace {
 
 struct EmbeddedModel {
-  std::string_view name;           // of its file: "millrace-stories-6m"
+  std::string_view name;           // name of its file: "millrace-stories-6m"
   std::string_view short_name;     // without "millrace-" and its size: "stories"
   std::span<const uint8_t> image;  // a GGUF file
 };
 
-// Of the model that runs where none is named; in builds without it the first one that is no draft model runs.
+// Name of the model that runs if none is named; in builds without it the first one that is no draft model runs.
 inline constexpr std::string_view kDefaultModel = "lab";
 
 // Empty in builds without models.

@@ -1,14 +1,14 @@
-// EncodedDocuments: what an engine with a document encoder (context/contexts/cepe.cc) keeps of documents: keys and
-// values of the decoder's cross-attention, in blocks of a pool of their own. A document is cut into pieces, each of
-// which is encoded alone; a piece is found again by its tokens, wherever it stands.
+// EncodedDocuments: the documents of an engine with a document encoder (context/contexts/cepe.cc). It keeps keys and
+// values of the decoder's cross-attention, in blocks of a separate pool. A document is cut into pieces, each of which
+// is encoded alone. A piece is found again by its tokens, at any place.
 //
 //   documents   [ piece | piece | pie ] [ piece ]         tokens
 //   blocks      [ 0 1 ] [ 2 3 ] [ 4 ]   [ 0 1 ]           a piece begins a block; equal pieces share theirs
 //   a query     sees all slots of all its pieces, in this order
 //
 // A stream holds its pieces (DocumentLease) from before its first pass until it ends or is preempted. Pieces without a
-// lease stay cached until their blocks are needed; the least recently used is evicted first. Engine thread only, but
-// for check().
+// lease stay cached until their blocks are needed; the least recently used is evicted first. Engine thread only, except
+// check().
 #pragma once
 
 #include <map>
@@ -32,16 +32,17 @@ class EncodedDocuments final : public LayerBlock {
   // Loads the checkpoint of `choice` for streams of `target`, which outlives it, and charges all its memory to the
   // model's accounts: weights, the blocks for choice.tokens tokens, and the working memory of passes of up to
   // `batch_tokens` rows. Errors: those of load() of DocumentEncoder and CrossLayers, user (an option, the vocabulary),
-  // unsupported (the KV format), resource; after "context cepe: ".
+  // unsupported (the KV format), resource; messages begin with "context cepe: ".
   static Result<std::unique_ptr<EncodedDocuments>> load(const EncoderChoice& choice, const LanguageModel& target,
                                                         std::shared_ptr<ThreadPool> threads,
                                                         const EngineOptions& options, int64_t batch_tokens);
   ~EncodedDocuments() override;
 
-  // What hold() can never do. Any thread. Errors: user (a token), resource.
+  // Checks that hold() can succeed for these documents. Any thread. Errors: user (a token), resource.
   Result<void> check(const DocumentTokens& documents) const;
-  // Lets `lease` hold the documents' pieces, and encodes those that are missing, of `budget` tokens at most, which it
-  // lessens, but one at least if there is some. False: some are still missing; call it again.
+  // Pins the documents' pieces for `lease`, and encodes missing ones. `budget`: in and out, tokens that may still be
+  // encoded in this step; reduced by the number encoded. At least one piece is encoded if the budget is above 0.
+  // Returns false while pieces are missing; call it again.
   bool hold(const DocumentTokens& documents, std::shared_ptr<DocumentLease>& lease, int64_t& budget);
 
   // The rows of the next pass: begin_pass(), then add() for each stream with a complete lease, ascending; end_pass()
@@ -68,7 +69,7 @@ class EncodedDocuments final : public LayerBlock {
   using Pieces = std::map<std::vector<TokenId>, Piece>;
   struct Run {
     const DocumentLease* lease = nullptr;
-    int32_t row = 0;  // of the pass
+    int32_t row = 0;  // row in the pass
   };
 
   EncodedDocuments() = default;
@@ -86,13 +87,13 @@ class EncodedDocuments final : public LayerBlock {
   std::vector<MemoryHold> memory_;
   std::unique_ptr<DocumentEncoder> encoder_;
   std::unique_ptr<CrossLayers> cross_;
-  std::optional<KvPool> pool_;        // of the pieces
-  std::optional<KvPool> scratch_kv_;  // of the encoder, one piece
+  std::optional<KvPool> pool_;        // pool of the pieces
+  std::optional<KvPool> scratch_kv_;  // pool of the encoder, one piece
   std::vector<BlockId> scratch_blocks_;
   std::optional<ForwardContext> encoding_, crossing_;
-  AlignedBuffer keys_;  // of one layer and piece
+  AlignedBuffer keys_;  // keys of one layer and piece
   Batch encoder_batch_, batch_;
-  std::vector<Run> runs_, kept_;  // of the rows of the pass that cross
+  std::vector<Run> runs_, kept_;  // rows of the pass that cross
   std::vector<int32_t> rows_;
   bool gathered_ = false;  // rows_ and batch_ are those of runs_
   Pieces pieces_;
@@ -114,7 +115,7 @@ class DocumentLease {
   friend class EncodedDocuments;
   EncodedDocuments& owner_;
   std::vector<EncodedDocuments::Pieces::iterator> pieces_;
-  size_t encoded_ = 0;  // of its first pieces
+  size_t encoded_ = 0;  // number of its first pieces that are encoded
   std::vector<BlockId> table_;
   std::vector<KeySegment> segments_;
 };

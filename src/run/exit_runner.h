@@ -41,7 +41,7 @@ class ExitRunner final : public FeatureRunner {
   ModelRunner* target_ = nullptr;
   std::optional<ForwardContext> context_;
   Stores stores_{*this};
-  ForwardHooks hooks_;                // of its passes: adapters of requests; whatever observes steps does not see them
+  ForwardHooks hooks_;                // hooks of its passes: adapters of requests; observers of steps do not see them
   std::vector<SamplingRow> scratch_;  // [worker]
   std::vector<DraftRun*> drawing_;    // by row of logits
   std::vector<int32_t> rows_;         // ... tokens of the batch

@@ -1,5 +1,5 @@
-// The families of techniques that an engine can use. A new family is one line in families.cc; its members come from its
-// registry.
+// The families of techniques that an engine can use. A new family is one line in families.cc; its members are those of
+// its registry.
 #pragma once
 
 #include <string_view>

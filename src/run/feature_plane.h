@@ -1,6 +1,6 @@
 // FeaturePlane: one row of numbers for every token of every stream, such as the model's hidden states, in the blocks of
-// the KV pool: a further layer without values. Whatever happens to a stream's blocks (prefix cache, preemption, swap,
-// a tree's kept tokens that move) happens to the rows, too. They are rounded to the format of the keys.
+// the KV pool: a further layer without values. The rows follow a stream's blocks through the prefix cache, preemption,
+// swap and the moves of a tree's kept tokens. They are rounded to the format of the keys.
 #pragma once
 
 #include <span>
@@ -30,7 +30,7 @@ class FeaturePlane {
   // [width] of one slot of the stream with this block table. A slot below 0 has zeros.
   void read(std::span<const BlockId> table, int64_t slot, float* row) const;
   void write(std::span<const BlockId> table, int64_t slot, const float* row);
-  // Of all tokens of a batch [tokens, width].
+  // Stores the rows of all tokens of a batch [tokens, width].
   void store(const Batch& batch, const float* rows, ThreadPool& threads);
 
  private:

@@ -20,7 +20,7 @@ namespace millrace {
 
 class FeatureRunner : public DraftModel {
  public:
-  // Of the engine's passes, for `streams` streams.
+  // Sizes of the engine's passes, for `streams` streams.
   struct Sizes {
     int64_t tokens = 0;
     int64_t context = 0;
@@ -37,12 +37,12 @@ class FeatureRunner : public DraftModel {
 
   // The layers that the pool needs behind those of the engine's model.
   virtual std::vector<KvLayer> layers() const = 0;
-  // What start() takes besides the KV pool.
+  // Memory that start() allocates in addition to the KV pool.
   virtual int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const = 0;
   // `target` outlives the runner; its pool has layers() from `first_layer` on. Errors: resource.
   virtual Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) = 0;
-  // Whether keep() is to be called after each pass of `target`, all of whose tokens were outputs: it keeps their hidden
-  // states.
+  // Returns true if keep() must be called after each pass of `target`, in which all tokens were outputs: it keeps their
+  // hidden states.
   virtual bool keeps() const { return true; }
   virtual void keep() {}
   // Keys and values of other weights are other keys and values.

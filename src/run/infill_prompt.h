@@ -36,11 +36,11 @@ struct InfillText {
 
 struct InfillPrompt {
   std::vector<TokenId> tokens;
-  int64_t dropped_tokens = 0;  // of the other files, dropped from their beginning so that the rest fits
+  int64_t dropped_tokens = 0;  // dropped from the beginning of the other files so that the prompt fits
 };
 
 // `before`: the tokens before the middle, without a start token. Other files are cut so that the prompt has at most
-// `most_tokens`; the rest is never cut. Errors: unsupported (the model has no such tokens).
+// `most_tokens`; nothing else is cut. Errors: unsupported (the model has no such tokens).
 Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before,
                                    const InfillText& text, int64_t most_tokens);
 

@@ -15,7 +15,7 @@
 namespace millrace {
 
 struct LanguageModel::Parts {
-  std::shared_ptr<MemoryAccounts> accounts;  // of the model, and of the engines over it
+  std::shared_ptr<MemoryAccounts> accounts;  // accounts of the model, and of the engines over it
   // ... and their threads.
   std::unique_ptr<SharedThreads> threads = std::make_unique<SharedThreads>();
   std::unique_ptr<SecondModels> seconds = std::make_unique<SecondModels>();

@@ -1,7 +1,7 @@
-// LayerRunner: a draft layer (models/draft_heads/draft_layer.h) over the engine's KV blocks. Slot s of its keys
-// and values is of token s with the feature of token s - 1, so that blocks depend on no token behind them. A token that
-// a run with `draws` has drafted, or draws behind, leaves the feature that the layer predicts in its slot, where the
-// next run finds it; the pass of the engine's model overwrites it. A layer without features has no such plane.
+// LayerRunner: a draft layer (models/draft_heads/draft_layer.h) over the engine's KV blocks. Slot s of its keys and
+// values belongs to token s with the feature of token s - 1, so blocks depend on no token behind them. If a run with
+// `draws` has drafted a token, or draws behind it, the token's slot holds the feature that the layer predicts. The next
+// run finds it there, and the pass of the engine's model overwrites it. A layer without features has no such plane.
 #pragma once
 
 #include <optional>
@@ -29,7 +29,7 @@ class LayerRunner final : public FeatureRunner {
   void run(std::span<DraftRun> runs) override;
 
  private:
-  // Of a layer that joins them: copies the residual streams of the engine's model, [tokens, 3, width].
+  // For a layer that joins them: copies the residual streams of the engine's model, [tokens, 3, width].
   struct Taps final : ForwardObserver {
     void residual(int64_t layer, const float* rows, int64_t tokens, int64_t width) override;
     std::array<int64_t, 3> layers = {};
@@ -37,8 +37,8 @@ class LayerRunner final : public FeatureRunner {
   };
   struct Draw {
     DraftRun* run = nullptr;
-    int64_t row = 0;    // of logits; that of its first pick
-    int64_t token = 0;  // of the batch; its first one
+    int64_t row = 0;    // row of logits of its first pick
+    int64_t token = 0;  // its first token in the batch
     int64_t first = 0;  // ... of the stream
   };
 
@@ -56,7 +56,7 @@ class LayerRunner final : public FeatureRunner {
   Taps taps_;
   Batch batch_, crossing_;
   AlignedBuffer features_;         // [token, width]: what the pass reads, or what is kept
-  AlignedBuffer scratch_;          // of the layer
+  AlignedBuffer scratch_;          // scratch of the layer
   AlignedBuffer mapped_;           // [worker, vocab] where the layer has a vocabulary of its own
   std::vector<SamplingRow> rows_;  // [worker]
   std::vector<Draw> drawing_;

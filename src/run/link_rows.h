@@ -1,5 +1,5 @@
-// LinkRows: embeddings that were trained to stand behind each document of a prompt (context/contexts/kvlink.cc), from a
-// file. An engine reads them once; requests share them. Immutable, so several threads may use one at once.
+// LinkRows: embeddings that were trained to be placed behind each document of a prompt (context/contexts/kvlink.cc),
+// from a file. An engine reads them once; requests share them. Immutable, so several threads may use one at once.
 //
 //   file     [ row 0 | row 1 ] [ row 2 | row 3 ] ...      `each` rows for every document, from row `first` on
 //   prompt   <s> [document 0] r0 r1 [document 1] r2 r3 question
@@ -28,7 +28,7 @@ class LinkRows {
  private:
   LinkRowsChoice choice_;
   MemoryHold memory_;
-  std::vector<std::shared_ptr<const std::vector<float>>> rows_;  // of each document, [each, width]
+  std::vector<std::shared_ptr<const std::vector<float>>> rows_;  // rows of each document, [each, width]
 };
 
 }  // namespace millrace

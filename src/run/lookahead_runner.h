@@ -25,20 +25,20 @@ class LookaheadRunner final : public FeatureRunner {
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
   bool keeps() const override { return false; }
-  std::string identity() const override { return {}; }  // what is kept is the model's
+  std::string identity() const override { return {}; }  // only the model's data is kept
   int64_t weight_bytes() const override { return tokens_.bytes(); }
   void run(std::span<DraftRun> runs) override;
 
  private:
   struct Draw {
     DraftRun* run = nullptr;
-    int64_t row = 0;  // of logits; that of its first pick
+    int64_t row = 0;  // row of logits of its first pick
   };
 
   LookaheadTokens tokens_;
   ModelRunner* target_ = nullptr;
   int64_t vocab_ = 0;
-  ForwardHooks hooks_;                // of its passes: adapters of requests; whatever observes steps does not see them
+  ForwardHooks hooks_;                // hooks of its passes: adapters of requests; observers of steps do not see them
   std::vector<SamplingRow> scratch_;  // [worker]
   std::vector<Draw> drawing_;
 };

@@ -1,6 +1,6 @@
-// What a loaded model and its engine do that a plain one does not, where answers change with it: the source of every
-// report to clients. A table in lossy_choices.cc says, for each family with such members, where its choice is kept.
-// Pure functions.
+// Lists how a loaded model and its engine differ from plain ones, if answers change with the difference: the source of
+// every report to clients. A table in lossy_choices.cc says, for each family with such members, where its choice is
+// kept. Pure functions.
 #pragma once
 
 #include <string>

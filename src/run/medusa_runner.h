@@ -28,7 +28,7 @@ class MedusaRunner final : public FeatureRunner {
   FeaturePlane plane_;
   AlignedBuffer hidden_;           // [stream, width]
   AlignedBuffer logits_;           // [stream, vocab], of one head
-  AlignedBuffer scratch_;          // of the heads
+  AlignedBuffer scratch_;          // scratch of the heads
   std::vector<SamplingRow> rows_;  // [worker]
 };
 

@@ -22,12 +22,12 @@ struct EngineMemory {
   int64_t logits = 0;
   int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for waiting ones
   int64_t swap = 0;
-  int64_t states = 0;        // of recurrent layers, or tails of a KV codec
+  int64_t states = 0;        // bytes of recurrent layers, or tails of a KV codec
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
-  int64_t evictor = 0;       // what the evictor of all streams knows and observes
-  int64_t drafter = 0;       // what a drafter remembers; activations and logits of a draft model
-  int64_t prefix_block = 0;  // of the prefix index, one block
+  int64_t evictor = 0;       // bytes of the evictor's data of all streams
+  int64_t drafter = 0;       // bytes of a drafter's memory; activations and logits of a draft model
+  int64_t prefix_block = 0;  // bytes of the prefix index for one block
 
   int64_t fixed() const {
     return activations + logits + requests + swap + states + store + evictor + drafter + constraints;
@@ -40,18 +40,19 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget);
 
-// Of one request that may grow to `tokens`, with its unread events.
+// Bytes of one request that may grow to `tokens`, with its unread events.
 int64_t request_memory(int64_t tokens);
-// The bytes that log-probabilities take in those events, of one answer of `tokens` tokens, and in all candidates that
-// are held until the best answers are known. `has_sink`: a sink takes each event at once. 0: the request asks for none.
+// Bytes of log-probabilities in those events, of one answer of `tokens` tokens, and in all candidates that are held
+// until the best answers are known. `has_sink`: a sink takes each event at once. 0: the request asks for none.
 int64_t request_logprob_memory(const Request& request, int64_t tokens, bool has_sink);
-// Of the request's evictor, null if it has none, for each of its streams of `tokens` tokens. 0 for the engine's own,
-// which was planned with it, unless documents are stored whole beside a budget that holds for prompts.
+// Bytes of the request's evictor, null if it has none, for each of its streams of `tokens` tokens. Returns 0 for the
+// engine's own evictor, whose memory was planned with the engine, unless documents are stored whole in addition to a
+// budget that holds for prompts.
 int64_t request_evictor_memory(const Request& request, const EvictionRule* rule, int64_t tokens, int64_t drafts,
                                int64_t kv_heads = 1, int64_t layers = 1, int64_t gate_dims = 0);
 
-// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short. With a budget and `wanted` 0: as
-// many as fit. Errors: resource.
+// Returns the number of blocks for `wanted` tokens, or for fewer, at least `least`, if memory is short. With a budget
+// and `wanted` 0: the largest number that fits. Errors: resource.
 Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
                                const MemoryAccounts& accounts, int64_t wanted, int64_t least);
 

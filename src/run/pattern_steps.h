@@ -1,7 +1,8 @@
-// PatternSteps: the keys that a step reads, and its pairs, where an attention pattern leaves some out; in the mean over
-// the layers and KV heads of a simulated model. Queries of dynamic patterns choose as many blocks as they would, which
-// ones does not matter here; and they read and weigh the summaries of all earlier blocks, counted in keys of as many
-// bytes, and in pairs of as many products. Hops of a diffusing one read what the graph shows each time.
+// PatternSteps: the keys that a step reads, and its pairs of query and key, if an attention pattern leaves some out; on
+// average over the layers and KV heads of a simulated model. Queries of dynamic patterns choose their usual number of
+// blocks; their choice does not matter here. They also read and weigh the summaries of all earlier blocks, counted in
+// keys of equal bytes, and in pairs of equal products. Hops of a diffusing pattern read the keys of its graph each
+// time.
 #pragma once
 
 #include <memory>
@@ -17,13 +18,13 @@ class PatternSteps {
   struct Model {
     int64_t layers = 1, kv_heads = 1;
     int64_t head_dim = 1;
-    double token_bytes = 1;  // of a key and a value of one head
+    double token_bytes = 1;  // bytes of a key and a value of one head
   };
   // Errors: user.
   static Result<std::unique_ptr<PatternSteps>> create(std::shared_ptr<const AttentionPattern> pattern,
                                                       const Model& model, int64_t context, int64_t block_tokens);
 
-  bool stores_rows() const { return chooses_ || hops_ > 1; }  // beside keys and values
+  bool stores_rows() const { return chooses_ || hops_ > 1; }  // rows in addition to keys and values
 
   bool has_phase() const { return millrace::has_phase(pattern_.get()); }
 
@@ -39,7 +40,7 @@ class PatternSteps {
   Model model_;
   bool chooses_ = false;
   double hops_ = 1;
-  double summary_keys_ = 0, summary_pairs_ = 0;  // of an earlier block
+  double summary_keys_ = 0, summary_pairs_ = 0;  // for an earlier block
   std::vector<double> earlier_;  // keys before each block of queries that it sees; negative: not known yet
 };
 

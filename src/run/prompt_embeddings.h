@@ -1,4 +1,5 @@
-// Rows that a request gives instead of prompt tokens: checks, look-up, and what tells prefixes apart. Pure functions.
+// Rows that a request has instead of prompt tokens: checks, look-up, and the keys that distinguish their prefixes. Pure
+// functions.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What prompt compressors did, as run and the server report it.
+// Reports of the prompt compressors' effects, for `run` and the server.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ void add_effects(std::vector<PromptEffect>& sum, std::span<const PromptEffect> m
 // tokens_after, seconds.
 nlohmann::ordered_json applied_prompts(std::span<const PromptEffect> effects);
 
-// Of the passes together: name, tokens_before, tokens_after, ratio, seconds, passes.
+// Report of all passes together: name, tokens_before, tokens_after, ratio, seconds, passes.
 nlohmann::ordered_json prompt_json(std::span<const PromptEffect> effects);
 
 }  // namespace millrace

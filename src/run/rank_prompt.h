@@ -17,7 +17,8 @@
 
 namespace millrace {
 
-// Whether the files specify a pooling, as those of embedding models do; a ranking head's pooling does not count.
+// Returns true if the files specify a pooling, as those of embedding models do; a ranking head's pooling does not
+// count.
 bool states_pooling(const ModelFiles& files);
 
 class RankPrompt {

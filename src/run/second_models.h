@@ -1,4 +1,4 @@
-// SecondModels: the models beside the one that answers, such as draft models and the scorers of prompt compressors.
+// SecondModels: models in addition to the one that answers, such as draft models and the scorers of prompt compressors.
 // They are charged to its memory budget, and a file that several of them name is loaded once. Thread-safe.
 #pragma once
 

@@ -21,7 +21,7 @@ class SelfRunner final : public DraftModel {
  public:
   // `runner` outlives it. Runs of at most `streams` streams.
   SelfRunner(ModelRunner& runner, SkippedBlocks skipped, int64_t streams);
-  // What it takes beside the runner: the rows being drawn, one a thread.
+  // Memory in addition to the runner's: the rows being drawn, one a thread.
   static int64_t memory(int64_t vocab, int64_t streams, int threads);
 
   void run(std::span<DraftRun> runs) override;
@@ -31,7 +31,7 @@ class SelfRunner final : public DraftModel {
  private:
   ModelRunner& runner_;
   SkippedBlocks skipped_;
-  ForwardHooks hooks_;                // of its passes: adapters; whatever observes steps does not see them
+  ForwardHooks hooks_;                // hooks of its passes: adapters; observers of steps do not see them
   std::vector<SamplingRow> scratch_;  // [worker]
   std::vector<DraftRun*> drawing_;    // by row of logits
 };

@@ -22,7 +22,7 @@ std::string layers_text(const std::vector<uint8_t>& listed);
 // Both blocks of every other layer of the middle half: the first and the last layers matter most (Zhang et al., 2024).
 SkippedBlocks default_skips(const ArchSpec& spec);
 
-// Tells model files apart: their sizes and a hash of the beginning of each.
+// Distinguishes model files: their sizes and a hash of the beginning of each.
 std::string model_identity(const LanguageModel& model);
 
 // Errors: user (a layer that the model lacks; a file of another model), corrupt (the file), unsupported (recurrent

@@ -20,18 +20,18 @@ namespace millrace {
 struct TechniqueUse {
   std::string family, name;
   std::string given;                // the options as typed, "" for none
-  std::vector<OptionSpec> options;  // of the member
+  std::vector<OptionSpec> options;  // options of the member
   OptionValues values;
 
   std::string text() const { return family + "=" + written(); }                      // as typed
   std::string written() const { return given.empty() ? name : name + ":" + given; }  // as the family's flag takes it
 };
 
-// What a choice did.
+// Effect of a choice.
 struct AppliedTechnique {
   std::string family, name;
   nlohmann::ordered_json options;  // every option with the value that it has
-  std::string effect;              // what it changed, in one line
+  std::string effect;              // its change, in one line
 };
 
 // In `place`: a command's name, or kInRequest.
@@ -49,7 +49,7 @@ std::string families_in(std::string_view place);
 Result<TechniqueUse> parse_use(std::string_view text, std::string_view place);
 Result<std::vector<TechniqueUse>> parse_uses(std::span<const std::string> texts, std::string_view place);
 
-// Whether both choose the same member with the same values.
+// Returns true if both choose the same member with the same values.
 bool same_choice(const TechniqueUse& a, const TechniqueUse& b);
 
 // Sets the options of the families that apply to loading a model, to its engine, or to sampling; other choices are left
