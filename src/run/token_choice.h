@@ -1,7 +1,7 @@
-// TokenChoice: turns rows of logits into the next tokens of streams: sampling, log-probabilities, text, and the
-// decision that the stream ends. Streams share nothing that sampling changes, so choose_ahead() samples all of a step's
-// rows on the thread pool: the streams in parallel, each stream's rows in order while its draft is right. choose() then
-// returns the results in the engine's order, and samples rows without a result. Engine thread only.
+// TokenChoice: turns rows of logits into the next tokens of streams: sampling, log-probabilities, text, and whether the
+// stream ends. Streams share nothing that sampling changes, so choose_ahead() samples all of a step's rows on the
+// thread pool: the streams in parallel, each stream's rows in order while its draft is right. choose() then gives the
+// results out in the engine's order, and samples where there is none. Engine thread only.
 //
 //   worker 0   stream 1: row 0            stream 3: rows 4, 5            then, in order:  choose(1, 0) choose(2, 1) ...
 //   worker 1   stream 2: rows 1, 2 (row 3 is behind a wrong token)
@@ -31,13 +31,13 @@ class TokenChoice {
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
   // See Executor::may_choose().
   bool may_choose(LiveStream& stream, int64_t row) const;
-  // See Executor::choose(). Exceptions of sampling ahead are thrown here.
+  // See Executor::choose(). What sampling ahead threw is thrown here.
   Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
   // Drops results that were not asked for.
   void forget();
 
  private:
-  struct alignas(64) Scratch {  // scratch of one worker
+  struct alignas(64) Scratch {  // of one worker
     SamplingRow row;
     std::vector<float> raw;
     std::vector<DraftedToken> drafted;
@@ -56,7 +56,7 @@ class TokenChoice {
   };
   struct Job {
     const StepWork* work = nullptr;
-    int64_t row = 0;  // its first row
+    int64_t row = 0;  // its first one
   };
 
   void use(const Acceptance& acceptance);
