@@ -220,11 +220,11 @@ class Engine {
   int64_t longest_kept() const;
   int64_t most_requests() const;  // open at once: running and in the queue
 
-  // Saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in full blocks, or
-  // loads such a file into the prefix cache. A loaded file serves requests like this one: of its tenant, prefix group
-  // and adapters; the prompt is read from the file. Both return the number of tokens. They wait for the engine's
-  // thread, so an EventSink must not call them. Errors: user (nothing cached; a file of another model, machine or KV
-  // format), corrupt, unsupported, resource.
+  // save_prefix() saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in
+  // full blocks. load_prefix() loads such a file into the prefix cache. A loaded file serves requests like this one: of
+  // its tenant, prefix group and adapters; the prompt is read from the file. Both return the number of tokens. They
+  // wait for the engine's thread, so an EventSink must not call them. Errors: user (nothing cached; a file of another
+  // model, machine or KV format), corrupt, unsupported, resource.
   Result<int64_t> save_prefix(const Request& request, const std::string& path);
   Result<int64_t> load_prefix(const Request& request, const std::string& path);
 

@@ -1,6 +1,6 @@
-// Attention of queries from which gates hide keys (key_lives.h). As for visible_keys.h, the keys that a query sees are
-// numbered from 0 and cut into partitions at multiples of 256 of that number, so that its result has the bits of a
-// query of a plain stream that holds just those keys; it does not matter whether hidden keys are still stored.
+// Attention of queries from which gates hide keys (key_lives.h). As in visible_keys.h, the keys that a query sees are
+// numbered from 0 and cut into partitions at multiples of 256 of that number. So a query's result has the bits of a
+// query of a plain stream that holds just those keys. It does not matter whether hidden keys are still stored.
 #pragma once
 
 #include "attention/key_lives.h"

@@ -5,9 +5,9 @@
 //   tensor -> values -> pass -> pass -> rows in the output's format -> GGUF file
 //
 // Statistics are those of the unchanged model. Layers are measured in ranges, as many at a time as the memory budget
-// allows; a range continues with the residual streams that the one before it left. Where the model, its output and one
-// layer's statistics exceed the budget, weights are read layer by layer from a file, and finished tensors and residual
-// streams are in files until the output is written.
+// allows; a range continues with the residual streams that the one before it left. If the model, its output and one
+// layer's statistics exceed the budget, weights are read layer by layer from a file. Finished tensors and residual
+// streams are then in files until the output is written.
 #pragma once
 
 #include <cstdint>

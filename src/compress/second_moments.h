@@ -1,6 +1,6 @@
-// SecondMoments: X^T X over the input rows X of a matrix: of a matrix with n columns, n x n sums, of which the upper
-// triangle is stored. The products are computed by linear() in single precision, up to 512 rows at a time, and summed
-// in double precision in the order of the rows, so that the sums do not depend on the number of threads.
+// SecondMoments: X^T X over the input rows X of a matrix. For a matrix with n columns these are n x n sums, of which
+// the upper triangle is stored. linear() computes the products in single precision, up to 512 rows at a time. They are
+// summed in double precision in the order of the rows, so the sums do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The number format of a tied embedding table, which is the output head too: `compress --table`. A rounding error in
-// the head changes every logit, and a lookup sees the same error again, so the table keeps more bits than the layers'
-// matrices unless the user asks for the passes' own format. Pure functions.
+// the head changes every logit, and a lookup sees the same error again. So the table keeps more bits than the layers'
+// matrices, unless the user asks for the passes' own format. Pure functions.
 #pragma once
 
 #include <cstddef>

@@ -20,8 +20,8 @@
 
 namespace millrace {
 
-// Returns true for integers of 1 to 7 bits and a sign, or floats of 1 to 5 exponent bits and at most 3 mantissa bits,
-// with a group of at least one column, and a clip above 0 up to 1.
+// Returns true for integers of 1 to 7 bits and a sign, and for floats of 1 to 5 exponent bits and at most 3 mantissa
+// bits. The group must have at least one column, and the clip must be above 0 and at most 1.
 bool valid_segment(const InputSegment& segment);
 
 // The largest number: 127 of int8, 7 of int4, 448 of E4M3 (whose last code is NaN), 6 of E2M1.

@@ -3,9 +3,9 @@
 //   word:   the bits of values one after the other, the first in the lowest bits; a row is whole words
 //   value:  scale * q + bias, scale and bias [rows, cols / group_size]
 //
-// In memory owned by ModelFiles it becomes Q4_1, or with 2 and 3 bits Q2_G64, Q2_G128, Q3_G64 or Q3_G128, which hold it
-// exactly, where levels have at most 4 bits, groups are whole blocks, and scales and biases are F16 numbers; and F32
-// elsewhere, 32 / bits times as large as the file.
+// In memory owned by ModelFiles it becomes a format that holds it exactly, if levels have at most 4 bits, groups are
+// whole blocks, and scales and biases are F16 numbers: Q4_1, or with 2 and 3 bits Q2_G64, Q2_G128, Q3_G64 or Q3_G128.
+// Otherwise it becomes F32, 32 / bits times as large as the file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

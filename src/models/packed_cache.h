@@ -5,9 +5,10 @@
 //
 // The identity lists line by line what the payload depends on: instruction set, the size, time and first bytes of each
 // of the model's files, and name, format, layout, shape and offset of each matrix. A cache is used only if its identity
-// equals the current one exactly, the prelude's hash matches everything before the payload, each block's hash matches
-// the block, and the first rows of some matrices, packed again, match the cached bytes. So every byte of the file is
-// covered by a hash, and read once before the first answer; changes to the file while it is mapped are not detected.
+// equals the current one exactly and all hashes match: the prelude's hash everything before the payload, and each
+// block's hash the block. In addition, the first rows of some matrices are packed again and must match the cached
+// bytes. So every byte of the file is covered by a hash, and read once before the first answer; changes to the file
+// while it is mapped are not detected.
 //
 // Written under a temporary name, synced, then renamed: a crash leaves the old file or none. Everything on disk is
 // little-endian and frozen; any change requires a new kPackedCacheVersion.

@@ -1,8 +1,8 @@
 // Regex: PCRE2 with JIT and limits, for split patterns from model files. Patterns are untrusted: their length, match
-// steps, depth and heap are bounded, compile() rejects a pattern that reaches the step limit on short probe texts
-// (catastrophic backtracking), and find_all() counts its work, which may be no more than a multiple of the text's
-// length: a pattern that scans a long run again from each of its characters would take quadratic time. Immutable;
-// find_all() may be called from any thread. Invalid UTF-8 in the subject is allowed and matches nothing.
+// steps, depth and heap are bounded. compile() rejects a pattern that reaches the step limit on short probe texts
+// (catastrophic backtracking). find_all() counts its work, which may be no more than a multiple of the text's length: a
+// pattern that scans a long run again from each of its characters would need quadratic time. Immutable; find_all() may
+// be called from any thread. Invalid UTF-8 in the subject is allowed and matches nothing.
 //
 // A match is searched in a window of the text. If PCRE2 reports that it would read beyond the window's end (a partial
 // match), the one start that does so is tried again with windows, and limits of steps, that grow fourfold. This work is

@@ -104,10 +104,10 @@ struct Ahead {
 // How many tokens a group is multiplied with.
 enum class Meets { one, few, many };
 
-// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: one token multiplies
-// them in place, and so do few tokens if they are signed, because their two operands would not fit into registers, or
-// if V has registers for the sums of kFewTokens, which then spread the prefetches among their dots. Signed levels are
-// multiplied by their magnitudes, which are stored for many tokens.
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking, and one token
+// multiplies them in place. Few tokens do so in two cases: if the bytes are signed, because their two operands would
+// not fit into registers; or if V has registers for the sums of kFewTokens, which then spread the prefetches among
+// their dots. Signed levels are multiplied by their magnitudes, which are stored for many tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];

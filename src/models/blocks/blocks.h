@@ -69,8 +69,9 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
-// Called after attention_keys(). Tells the observers that this layer's keys are about to be read, computes the
-// summaries of keys that a dynamic attention pattern reads, shows the observers the queries, and lets gates hide keys.
+// Called after attention_keys(), in this order: tells the observers that this layer's keys are about to be read;
+// computes the summaries of keys that a dynamic attention pattern reads; shows the observers the queries; lets gates
+// hide keys.
 void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                    ForwardContext& context);
 // After the layer's product: multiplies the rows of context.block_out by the weights that its gates give their tokens.

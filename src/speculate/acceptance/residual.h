@@ -1,9 +1,9 @@
 // Shared by the rules that keep the model's distribution: the final row as probabilities, and the draw where no drafted
 // token was accepted.
 //
-// Where q is unknown it is the drafted token alone. Then accepting it with probability p(x), or else drawing from the
-// other candidates, is the same as drawing from p and keeping the draft if it has the token, which
-// draw(row) does with the number of plain sampling. No rule accepts more often: each drafted token with its p.
+// If q is unknown, the distribution is the drafted token alone. Accepting it with probability p(x), or else drawing
+// from the other candidates, then equals drawing from p and keeping the draft if it has the token. draw(row) does so
+// with the number of plain sampling. No rule accepts more often: each drafted token with its p.
 #pragma once
 
 #include "speculate/acceptance/factories.h"

@@ -4,8 +4,8 @@
 //   [ true, true  : any number            [ true, true \n : none, so not for a call that needs one more
 //
 // A range has no gaps: every number between its bounds is reachable. The rules of the schema compiler satisfy this: an
-// optional item or member adds one to the maximum, a repeatable one removes the bound, a required one adds one to both,
-// and a state that stands for several of them joins adjacent ranges. Rules with gaps are detected.
+// optional item or member adds one to the maximum, a repeatable one removes the bound, a required one adds one to both.
+// A state that represents several of them joins adjacent ranges. Rules with gaps are detected.
 #pragma once
 
 #include <cstdint>
