@@ -134,7 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     constraint = {};
     constraint.kind = Constraint::Kind::structure;
     const ToolDialect& dialect = *dialects[data[0] % dialects.size()];
-    const ToolWish wish = {ask.tools.choice == RequestedTools::Choice::required, ask.tools.parallel};
+    const ToolChoice wish = {ask.tools.choice == RequestedTools::Choice::required, ask.tools.parallel};
     constraint.text =
         to_text(behind_reasoning(dialect.structure(ask.tools.tools, wish), reasoning_marks()[0],
                                  static_cast<ReasoningPlace>(data[0] / 16 % 3), {&dialect, ask.tools.tools, wish}));

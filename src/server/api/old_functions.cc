@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 using Wrong = std::optional<ApiError>;
-using ToolChoice = RequestedTools::Choice;
+using RequestedChoice = RequestedTools::Choice;
 
 bool is_text(const Json& object, const char* key) { return object.contains(key) && object[key].is_string(); }
 
@@ -40,10 +40,10 @@ Wrong read_functions(const Json& value, GenerationRequest& params) {
 Wrong read_function_call(const Json& value, GenerationRequest& params) {
   if (value.is_string()) {
     if (value != "none" && value != "auto") return ApiError::bad("function_call", "must be none, auto or {\"name\"}");
-    params.tools.choice = value == "none" ? ToolChoice::none : ToolChoice::automatic;
+    params.tools.choice = value == "none" ? RequestedChoice::none : RequestedChoice::automatic;
   } else {
     if (!is_text(value, "name")) return ApiError::bad("function_call.name", "must be a string");
-    params.tools.choice = ToolChoice::required;
+    params.tools.choice = RequestedChoice::required;
     params.tools.named = value["name"].get<std::string>();
   }
   if (!params.tools.old_form && value != "none" && value != "auto")

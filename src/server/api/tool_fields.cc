@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 using Wrong = std::optional<ApiError>;
-using ToolChoice = RequestedTools::Choice;
+using RequestedChoice = RequestedTools::Choice;
 
 constexpr size_t kMaxTools = 256;
 constexpr size_t kMaxName = 128;
@@ -115,7 +115,7 @@ Wrong read_allowed(GenerationRequest& params, const std::string& field, const Js
   if (!allowed.contains("tools") || !allowed["tools"].is_array() || allowed["tools"].empty() ||
       allowed["tools"].size() > kMaxTools)
     return ApiError::bad(where + ".tools", fmt::format("must be an array of 1 to {} tools", kMaxTools));
-  params.tools.choice = allowed["mode"] == "required" ? ToolChoice::required : ToolChoice::automatic;
+  params.tools.choice = allowed["mode"] == "required" ? RequestedChoice::required : RequestedChoice::automatic;
   params.tools.allowed.emplace();
   for (size_t i = 0; i < allowed["tools"].size(); ++i) {
     std::string name;
@@ -130,18 +130,18 @@ Wrong read_choice(GenerationRequest& params, const std::string& field, const Jso
   tools.choice_given = value != "auto";  // the default asks for nothing
   if (value.is_string()) {
     if (value == "auto")
-      tools.choice = ToolChoice::automatic;
+      tools.choice = RequestedChoice::automatic;
     else if (value == "none")
-      tools.choice = ToolChoice::none;
+      tools.choice = RequestedChoice::none;
     else if (value == "required")
-      tools.choice = ToolChoice::required;
+      tools.choice = RequestedChoice::required;
     else
       return ApiError::bad(field, "must be auto, none, required or a function");
     return std::nullopt;
   }
   if (value.contains("type") && value["type"] == "allowed_tools") return read_allowed(params, field, value);
   if (auto wrong = read_named(field, value, &tools.named)) return wrong;
-  tools.choice = ToolChoice::required;
+  tools.choice = RequestedChoice::required;
   return std::nullopt;
 }
 
@@ -227,7 +227,7 @@ Wrong add_tool(GenerationRequest& params, const std::string& where, const std::s
 
 Wrong check_tools(GenerationRequest& params) {
   RequestedTools& tools = params.tools;
-  if (tools.choice_given && tools.tools.empty() && tools.choice != ToolChoice::none)
+  if (tools.choice_given && tools.tools.empty() && tools.choice != RequestedChoice::none)
     return ApiError::bad("tool_choice", "needs tools");
   if (params.constrains_thinking && tools.any())
     return ApiError::bad(params.constraint_field, "cannot be combined with tools");

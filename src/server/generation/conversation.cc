@@ -134,7 +134,7 @@ void combine_constraints(GenerationRequest& params) {
   if (params.dialect) {
     const bool required = params.tools.choice == ToolChoice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
-    const ToolWish wish = {required || both, params.tools.parallel};
+    const ToolChoice wish = {required || both, params.tools.parallel};
     structure = params.dialect->structure(tools, wish);
     calls = {params.dialect, tools, wish};
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};

@@ -134,7 +134,7 @@ bool speaks_deepseek(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> deepseek_parser(std::span<const Tool>) { return std::make_unique<MarkedParser>(); }
 
-Json calls(std::span<const Tool> tools, const ToolWish& wish, const std::string& before, std::string_view between,
+Json calls(std::span<const Tool> tools, const ToolChoice& wish, const std::string& before, std::string_view between,
            std::string_view behind, std::string_view separator) {
   Json list = tagged_calls(call_tags(tools, before, between, behind), "", separator, {true, wish.parallel});
   return tagged_calls(
@@ -143,12 +143,12 @@ Json calls(std::span<const Tool> tools, const ToolWish& wish, const std::string&
       kDeepseekBegin, "", {wish.required, false});
 }
 
-Json deepseek_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json deepseek_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   return calls(tools, wish, std::string(kCall) + "function" + std::string(kSep), "\n```json\n",
                "\n```" + std::string(kCallEnd), "\n");
 }
 
-Json structure_named(std::span<const Tool> tools, const ToolWish& wish) {
+Json structure_named(std::span<const Tool> tools, const ToolChoice& wish) {
   return calls(tools, wish, std::string(kCall), kSep, kCallEnd, "");
 }
 

@@ -12,7 +12,7 @@ std::string one_line(const Json& json) { return json.dump(-1, ' ', false, Json::
 
 }  // namespace
 
-std::string describe_tools(std::span<const Tool> tools, const ToolWish& wish) {
+std::string describe_tools(std::span<const Tool> tools, const ToolChoice& wish) {
   std::string out = "You can call these tools, described by JSON Schemas:\n<tools>\n";
   for (const Tool& tool : tools) {
     Json one = {{"name", tool.name}};

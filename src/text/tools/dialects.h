@@ -74,7 +74,7 @@ nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view b
                                  std::string_view behind);
 // The tags after a trigger in free text, or immediately if calls are required.
 nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator,
-                                    const ToolWish& wish);
+                                    const ToolChoice& wish);
 
 // Free text up to a trigger. Holds back a possible prefix of it, and white space, which is dropped before a call.
 class FreeText {

@@ -144,7 +144,7 @@ bool speaks_glm(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> glm_parser(std::span<const Tool> tools) { return std::make_unique<GlmParser>(tools); }
 
-Json glm_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json glm_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   const Json line = {{"type", "regex"}, {"pattern", "\\n?"}};
   const ParameterTags form = {kKey,       kKeyEnd, sequence_of({line, literal_text(kValue)}), "", kValueEnd,
                               {"", "\n"}, kGlmEnd};

@@ -138,7 +138,7 @@ std::unique_ptr<CallParser> harmony_parser(std::span<const Tool> tools) {
   return std::make_unique<MessageParser>(!tools.empty());
 }
 
-Json harmony_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json harmony_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}});
 }
 
@@ -148,7 +148,7 @@ constexpr const char* kHarmonyMarkers[] = {"<|channel|>", "<|message|>", "<|cons
 }  // namespace
 
 // Reasoning or commentary may precede a call or the final text; the messages are distinguished by their headers.
-Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Json& text) {
+Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const Json& text) {
   const auto message = [](std::string_view header) {
     return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)),
                         Json{{"type", "text_until"}, {"end", kHarmonyEnd}},

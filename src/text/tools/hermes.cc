@@ -71,7 +71,7 @@ bool speaks_hermes(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> hermes_parser(std::span<const Tool>) { return std::make_unique<HermesParser>(); }
 
-nlohmann::ordered_json hermes_structure(std::span<const Tool> tools, const ToolWish& wish) {
+nlohmann::ordered_json hermes_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"),
                       kHermesBegin, "\n", wish);
 }

@@ -175,7 +175,7 @@ Json call_tags(std::span<const Tool> tools, std::string_view before, std::string
   return tags;
 }
 
-Json tagged_calls(Json tags, std::string_view trigger, std::string_view separator, const ToolWish& wish) {
+Json tagged_calls(Json tags, std::string_view trigger, std::string_view separator, const ToolChoice& wish) {
   if (wish.required)
     return {{"type", "tags_with_separator"},
             {"tags", std::move(tags)},

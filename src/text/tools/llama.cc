@@ -80,7 +80,7 @@ bool speaks_llama(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> llama_parser(std::span<const Tool>) { return std::make_unique<LlamaParser>(); }
 
-Json llama_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json llama_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   Json calls =
       tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"parameters\": ", "}"), "", "; ", {true, wish.parallel});
   if (wish.required) return calls;

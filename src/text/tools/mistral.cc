@@ -124,7 +124,7 @@ bool speaks_args(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> mistral_parser(std::span<const Tool>) { return std::make_unique<MistralParser>(); }
 
-Json mistral_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json mistral_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   Json items =
       tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"arguments\": ", "}"), "", ", ", {true, wish.parallel});
   Json list = {{"type", "sequence"},
@@ -136,7 +136,7 @@ Json mistral_structure(std::span<const Tool> tools, const ToolWish& wish) {
       kMistralBegin, "", {wish.required, false});
 }
 
-Json structure_args(std::span<const Tool> tools, const ToolWish& wish) {
+Json structure_args(std::span<const Tool> tools, const ToolChoice& wish) {
   return tagged_calls(call_tags(tools, kMistralBegin, kArgs, ""), kMistralBegin, "", wish);
 }
 

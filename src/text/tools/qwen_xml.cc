@@ -146,7 +146,7 @@ std::unique_ptr<CallParser> qwen_xml_parser(std::span<const Tool> tools) {
   return std::make_unique<QwenXmlParser>(tools);
 }
 
-Json qwen_xml_structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json qwen_xml_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   const ParameterTags form = {kParameter, ">\n", nullptr, "\n", kParameterEnd, {"\n"}, "</function>\n</tool_call>"};
   Json tags = Json::array();
   for (const Tool& tool : tools)

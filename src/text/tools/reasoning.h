@@ -68,7 +68,7 @@ class LateCloseFilter {
 struct EarlyCalls {
   const ToolDialect* dialect = nullptr;  // null: calls do not end reasoning
   std::span<const Tool> tools;
-  ToolWish wish;  // `required`: no text follows the calls
+  ToolChoice wish;  // `required`: no text follows the calls
 };
 
 // The structure of an answer, preceded by reasoning that may occur or has already begun.

@@ -54,7 +54,7 @@ class CallParser {
   virtual void finish(AnswerPieces& out) = 0;  // end of the answer: emits text held back
 };
 
-struct ToolWish {
+struct ToolChoice {
   bool required = false;  // the answer consists only of calls, at least one
   bool parallel = true;   // more than one call is allowed
 };
@@ -65,7 +65,7 @@ struct ToolDialect {
   // returns true if models with this template use it; null: never detected
   bool (*speaks)(std::string_view chat_template);
   std::unique_ptr<CallParser> (*parser)(std::span<const Tool> tools);
-  nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolWish& wish);
+  nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolChoice& wish);
   std::span<const char* const> markers;  // control tokens that are part of the text of calls
   bool short_ids = false;                // call ids are nine letters and digits
   const char* start = "";                // begins a call within other text; "": the dialect has frames
@@ -76,7 +76,7 @@ const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first m
 // For templates without tool support, or with an unknown dialect: calls are in `hermes` format, explained in the system
 // prompt. The two functions convert tools and earlier calls to messages that any template accepts.
 const ToolDialect& described_tools();
-std::string describe_tools(std::span<const Tool> tools, const ToolWish& wish);
+std::string describe_tools(std::span<const Tool> tools, const ToolChoice& wish);
 nlohmann::ordered_json describe_calls(const nlohmann::ordered_json& messages);
 
 // The dialect of a template, or described_tools().

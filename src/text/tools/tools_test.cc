@@ -513,7 +513,7 @@ TEST(Reasoning, ACallEndsIt) {
       }
       for (const bool required : {false, true}) {
         for (const bool parallel : {false, true}) {
-          const ToolWish wish = {required, parallel};
+          const ToolChoice wish = {required, parallel};
           const auto structure = [&](ReasoningPlace place) {
             return testing::TextMatcher(testing::make_constraint(
                 Constraint::Kind::structure,
