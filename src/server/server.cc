@@ -44,7 +44,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, cons
                         telemetry.refused(request, reply);
                         return reply;
                       },
-                      [service](const HttpRequest& request) { return service->last_words(request); }};
+                      [service](const HttpRequest& request) { return service->shutdown_message(request); }};
   service->count_connections_with([server = server.get()] {
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();

@@ -300,12 +300,12 @@ void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, 
   models_->acquire(
       name, params.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
         if (waiting->gone) return;
-        guarded(waiting->request, exchange, [&] { go_on(endpoint, *waiting, std::move(served), exchange); });
+        guarded(waiting->request, exchange, [&] { resume(endpoint, *waiting, std::move(served), exchange); });
       });
 }
 
-void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
-                    const Exchange& exchange) {
+void Service::resume(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
+                     const Exchange& exchange) {
   Call call{*this,
             waiting.request,
             std::move(waiting.rest),
@@ -493,7 +493,7 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest pa
   const Constraint& constraint = waiting->params.request.constraint;
   if (const auto known = served->engine->compiled(constraint)) {
     constraints_->count_known();
-    return constraint_came(endpoint, *waiting, *known, exchange);
+    return received_constraint(endpoint, *waiting, *known, exchange);
   }
   std::string identity =
       fmt::format("{} {} {} {} {}", static_cast<const void*>(served->engine.get()), static_cast<int>(constraint.kind),
@@ -508,7 +508,7 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest pa
   work.done = [this, &endpoint, waiting, exchange](const Result<CompiledConstraint>& compiled) {
     exchange.post([this, &endpoint, waiting, exchange, compiled] {
       if (waiting->gone) return;
-      guarded(waiting->request, exchange, [&] { constraint_came(endpoint, *waiting, compiled, exchange); });
+      guarded(waiting->request, exchange, [&] { received_constraint(endpoint, *waiting, compiled, exchange); });
     });
   };
   waiting->ticket = constraints_->new_ticket();
@@ -524,8 +524,8 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest pa
   if (waiting->gone) constraints_->leave(waiting->ticket);  // the client may have disconnected before add()
 }
 
-void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
-                              const Exchange& exchange) {
+void Service::received_constraint(const Endpoint& endpoint, WaitingAsk& waiting,
+                                  const Result<CompiledConstraint>& compiled, const Exchange& exchange) {
   std::optional<ApiError> wrong;
   if (!compiled.ok()) wrong = constraint_error(waiting.params, ApiError::from(compiled.error()));
   if (!compiled.ok() && compiled.error().kind == ErrorKind::cancelled)

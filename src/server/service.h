@@ -73,7 +73,7 @@ class Service {
   std::optional<HttpReply> admit(HttpRequest& request) const;
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
-  FinalReply last_words(const HttpRequest& request) const;
+  FinalReply shutdown_message(const HttpRequest& request) const;
 
   std::string metrics_text() const;
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
@@ -151,12 +151,12 @@ class Service {
   struct WaitingPrompts;
   void wait_for_prompts(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                         const Exchange& exchange);
-  void prompts_came(const Endpoint& endpoint, WaitingPrompts& waiting, Result<std::vector<CompressedPrompt>> compressed,
-                    const Exchange& exchange);
+  void received_prompts(const Endpoint& endpoint, WaitingPrompts& waiting,
+                        Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange);
   void complete_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange);
-  void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
-                       const Exchange& exchange);
+  void received_constraint(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
+                           const Exchange& exchange);
   void begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                     const Exchange& exchange);
   std::optional<ApiError> encode_prompts(GenerationRequest& params) const;
@@ -181,8 +181,8 @@ class Service {
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
   void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& params,
                       std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
-  void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
-             const Exchange& exchange);
+  void resume(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
+              const Exchange& exchange);
   // Runs `work`; answers with an error if it throws.
   void guarded(const HttpRequest& request, const Exchange& exchange, const std::function<void()>& work);
 

@@ -117,7 +117,7 @@ HttpReply Service::refuse(const HttpRequest& request, int status, const std::str
   return reply;
 }
 
-FinalReply Service::last_words(const HttpRequest& request) const {
+FinalReply Service::shutdown_message(const HttpRequest& request) const {
   const ApiError error{ApiErrorKind::draining, "the server is shutting down", ""};
   std::string rest;
   bool wrong_method = false;

@@ -169,7 +169,8 @@ void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest param
   work.done = [this, &endpoint, waiting, exchange](Result<std::vector<CompressedPrompt>> compressed) {
     exchange.post([this, &endpoint, waiting, exchange, compressed = std::move(compressed)]() mutable {
       if (*waiting->unwanted) return;
-      guarded(waiting->request, exchange, [&] { prompts_came(endpoint, *waiting, std::move(compressed), exchange); });
+      guarded(waiting->request, exchange,
+              [&] { received_prompts(endpoint, *waiting, std::move(compressed), exchange); });
     });
   };
   exchange.on_disconnect([waiting] { *waiting->unwanted = true; });
@@ -185,8 +186,8 @@ void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest param
   exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
 }
 
-void Service::prompts_came(const Endpoint& endpoint, WaitingPrompts& waiting,
-                           Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange) {
+void Service::received_prompts(const Endpoint& endpoint, WaitingPrompts& waiting,
+                               Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange) {
   GenerationRequest& params = waiting.params;
   if (!compressed.ok()) {
     const ApiError error = reading_error(compressed.error(), waiting.share);

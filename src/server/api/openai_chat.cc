@@ -222,15 +222,15 @@ std::vector<Field> chat_completion_fields() {
             "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
-  Field go_on{"continue_final_message", kJsonBoolean, "false",
-              "continue the last message; cannot be combined with add_generation_prompt"};
-  go_on.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+  Field continue_final{"continue_final_message", kJsonBoolean, "false",
+                       "continue the last message; cannot be combined with add_generation_prompt"};
+  continue_final.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     params.continue_last_message = value.get<bool>();
     return std::nullopt;
   };
   return joined({{model_field()},
                  chat_prompt_fields(),
-                 {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"),
+                 {continue_final, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"),
                   max_tokens_field("n_predict", "-1"), stream_field(false), usage_in_stream_field(), answers_field(),
                   stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top},
                  sampling_fields(),
