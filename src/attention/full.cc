@@ -7,7 +7,7 @@
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
 #include "attention/flat_rows.h"
-#include "attention/living_keys.h"
+#include "attention/gated_keys.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
 #include "attention/shared_prefixes.h"
@@ -96,7 +96,7 @@ struct Attend {
   const CodecTiles* encoded;  // null: rows
   const AttentionPattern* pattern;
   const DynamicPattern* dynamic;  // `pattern`, if it is one
-  const KeyLives* lives;
+  const KeyLifetimes* lifetimes;
   double rest_below;   // KvLayout::rest_below
   bool rests = false;  // all rows are read with them
 
@@ -115,7 +115,9 @@ struct Attend {
     return own;
   }
 
-  KeyLives::Span lives_of(const BatchSpan& span) const { return lives ? lives->of(span) : KeyLives::Span{}; }
+  KeyLifetimes::Span lifetimes_of(const BatchSpan& span) const {
+    return lifetimes ? lifetimes->of(span) : KeyLifetimes::Span{};
+  }
 
   const AttentionPattern* pattern_for(const BatchSpan& span) const {
     return pattern && pattern->applies(span.answer) ? pattern : nullptr;
@@ -250,7 +252,7 @@ struct Attend {
   void run_unit(const Unit& u, float* scratch, const Worker& worker) const {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
-    if (!lives_of(*u.span).attends_with(u.head)) return clear(u);
+    if (!lifetimes_of(*u.span).attends_with(u.head)) return clear(u);
     sum_unit(u, total, scratch, worker);
     finish(u, total);
     const FlatRows again = flat(rows, total);
@@ -267,8 +269,8 @@ struct Attend {
     visible.rests = rests;
     visible.encoded = encoded;
     visible.worker = worker.index;
-    const KeyLives::Span own = lives_of(*u.span);
-    if (own.hides()) return attend_living(visible, own, total, partial);
+    const KeyLifetimes::Span own = lifetimes_of(*u.span);
+    if (own.hides()) return attend_gated(visible, own, total, partial);
     const AttentionPattern* own_pattern = pattern_for(*u.span);
     if (u.span->visibility >= 0) return attend_visible(visible, dynamic ? nullptr : own_pattern, total, partial.max);
     if (own_pattern && dynamic)
@@ -351,7 +353,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
   const int64_t parts = whole.part_end - whole.part_begin;
   const int64_t run = std::max<int64_t>(1, heads * parts / (kTasksAWorker * pool.threads()));
   const int64_t runs = (parts + run - 1) / run;
-  const KeyLives::Span lives = a.lives_of(span);
+  const KeyLifetimes::Span lifetimes = a.lifetimes_of(span);
   const auto at = [&](int64_t head, int64_t place) { return partial_at(scratch + head * slot + place * size, rows); };
   // Partials of the heads that are read go to the places 0, 1, ... but the first one, which becomes the total.
   const auto read = [&](const Attend& by, int64_t first, const auto& reads, const auto& finish) {
@@ -372,7 +374,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
     });
     if (runs > 1) pool.parallel_for(heads, [&](int64_t head, int) { end(head); });
   };
-  const auto attends = [&](int64_t head) { return lives.attends_with(head); };
+  const auto attends = [&](int64_t head) { return lifetimes.attends_with(head); };
   for (int64_t head = 0; head < heads; ++head)
     if (!attends(head)) a.clear(a.unit(span, head));
   read(a, 0, attends, [&](int64_t head, const Partial& total) { a.finish(a.unit(span, head), total); });
@@ -434,7 +436,7 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
-            const CodecTiles* tiles, const SharedPrefixes* prefixes, const KeyLives* lives) {
+            const CodecTiles* tiles, const SharedPrefixes* prefixes, const KeyLifetimes* lifetimes) {
   const int64_t group = layer.heads / layer.kv_heads;
   const Attend a{batch,
                  layer,
@@ -448,7 +450,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  tiles,
                  pattern_of(layer, context),
                  dynamic_pattern(pattern_of(layer, context)),
-                 lives && !lives->spans.empty() ? lives : nullptr,
+                 lifetimes && !lifetimes->spans.empty() ? lifetimes : nullptr,
                  kv.layout().rest_below};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   if (layer.heads_apart)
@@ -456,11 +458,11 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
-      spans[0].visibility < 0 && !a.pattern_for(spans[0]) && !a.lives_of(spans[0]).hides()) {
+      spans[0].visibility < 0 && !a.pattern_for(spans[0]) && !a.lifetimes_of(spans[0]).hides()) {
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || a.pattern || a.lives || a.rest_below > 0 ||
+  if (layer.window > 0 || layer.group > 0 || a.pattern || a.lifetimes || a.rest_below > 0 ||
       (prefixes && prefixes->groups().empty()))
     prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.

@@ -13,7 +13,7 @@ namespace millrace {
 
 class CodecTiles;
 class SharedPrefixes;
-struct KeyLives;
+struct KeyLifetimes;
 
 struct AttentionLayer {
   int64_t layer = 0;  // index in the pool
@@ -49,10 +49,10 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 // q [tokens, heads * head_dim], already scaled -> out [tokens, heads * value_dim]. The batch's keys and values must
 // already be stored. `context` is the one the scratch was sized for. `tiles`: of a pool with a codec.
 // `prefixes`: of this batch, or null.
-// `lives`: the keys that this layer's gates hide; null: none.
+// `lifetimes`: the keys that this layer's gates hide; null: none.
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
             const CodecTiles* tiles = nullptr, const SharedPrefixes* prefixes = nullptr,
-            const KeyLives* lives = nullptr);
+            const KeyLifetimes* lifetimes = nullptr);
 
 }  // namespace millrace

@@ -90,16 +90,16 @@ void EvictionGates::select(const Chunk& chunk, int64_t window) {
   }
 }
 
-void EvictionGates::hide(const AttentionInput& in, const float* x, KeyLives& lives) {
+void EvictionGates::hide(const AttentionInput& in, const float* x, KeyLifetimes& lifetimes) {
   const Model& model = runner_.model();
   const int64_t width = model.spec().width, layer = in.layer.layer - runner_.context().first_kv_layer;
   const TokenGates& gates = model.layer(layer).gates;
   const std::vector<BatchSpan>& spans = in.batch.spans_of(in.layer.group);
-  lives.spans.assign(spans.size(), {});
+  lifetimes.spans.assign(spans.size(), {});
   for (const Gated& one : gated_) {
     const TokenEvictor& rule = *one.eviction->rule().evictor;
     const BatchSpan& span = spans[one.span];
-    KeyLives::Span& own = lives.spans[static_cast<size_t>(span.chunk)];
+    KeyLifetimes::Span& own = lifetimes.spans[static_cast<size_t>(span.chunk)];
     if (const HeadCascade* heads = one.eviction->kv_heads()) own.heads = heads->kept(in.layer.group);
     if (!rule.gated()) continue;
     const int64_t shift = one.eviction->evicted(in.layer.group);

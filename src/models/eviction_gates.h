@@ -21,7 +21,7 @@ class EvictionGates final : public KeyGate {
   void start();
   // For the stream whose tokens were added to the runner last.
   void add(TokenEviction& eviction);
-  void hide(const AttentionInput& in, const float* x, KeyLives& lives) override;
+  void hide(const AttentionInput& in, const float* x, KeyLifetimes& lifetimes) override;
 
  private:
   struct Gated {

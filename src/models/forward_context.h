@@ -94,7 +94,7 @@ class ForwardContext {
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;
   // The keys that the present layer's gates hide.
-  KeyLives key_lives;
+  KeyLifetimes key_lifetimes;
   // true: spans of one token read the keys that they share once in the pass, even if the switch is off.
   bool shares_keys = false;
   // Blocks that the pass leaves out; null: none.

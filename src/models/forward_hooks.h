@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention/full.h"
-#include "attention/key_lives.h"
+#include "attention/key_lifetimes.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -103,8 +103,8 @@ class KeyGate {
   virtual ~KeyGate() = default;
 
   // Called before the layer attends; the batch's keys and values are stored. x [tokens, width]: the layer's input
-  // behind its norm. Fills `lives`, which is empty; memory that it points to must live until the next layer's call.
-  virtual void hide(const AttentionInput& input, const float* x, KeyLives& lives) = 0;
+  // behind its norm. Fills `lifetimes`, which is empty; memory that it points to must live until the next layer's call.
+  virtual void hide(const AttentionInput& input, const float* x, KeyLifetimes& lifetimes) = 0;
 };
 
 // Not owned; called in the order in which they were added. Changed only between passes.

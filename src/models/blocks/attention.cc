@@ -230,15 +230,15 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
   for_stored_layers(attention, input.q, [&](const AttentionLayer& own, const float* q) {
     for (ForwardObserver* observer : observers) observer->queries({own, batch, context.kernels(), kv, q, tiles});
   });
-  context.key_lives.spans.clear();
-  if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lives);
+  context.key_lifetimes.spans.clear();
+  if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lifetimes);
 }
 
 void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardContext& context) {
-  if (context.key_lives.spans.empty()) return;
+  if (context.key_lifetimes.spans.empty()) return;
   float* rows = context.block_out.as<float>();
   for (const BatchSpan& span : batch.spans_of(group)) {
-    const float* weights = context.key_lives.spans[static_cast<size_t>(span.chunk)].weights;
+    const float* weights = context.key_lifetimes.spans[static_cast<size_t>(span.chunk)].weights;
     for (int64_t i = 0; weights && i < span.count; ++i)
       context.kernels().scale(rows + (span.begin + i) * width, weights[span.first_slot + i], width);
   }
@@ -248,14 +248,14 @@ namespace {
 
 // context.q -> context.block_out
 void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
-                        const KeyLives* lives, ForwardContext& context) {
+                        const KeyLifetimes* lifetimes, ForwardContext& context) {
   const int64_t q_width = attention.heads * attention.head_dim;
   if (diffusing_pattern(pattern_of(attention, context.limits().context)))
     attend_last_hop(hop_call(attention, batch, context), context.attended.as<float>());
   else
     attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
            context.attended.as<float>(), context.limits().context, context.partials.as<float>(),
-           context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes(), lives);
+           context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes(), lifetimes);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->attended(attention, batch, context.attended.as<float>());
   const float* attended = context.attended.as<float>();
@@ -275,7 +275,7 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {
   const AttentionLayer attention = stored_layer(spec, layer, index, context);
-  attend_and_project(attention, index, weights, batch, &context.key_lives, context);
+  attend_and_project(attention, index, weights, batch, &context.key_lifetimes, context);
   weigh_outputs(attention.group, batch, spec.width, context);
 }
 

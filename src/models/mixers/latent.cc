@@ -273,7 +273,7 @@ void finish_latent(const MixerCall& call) {
   float* attended = context.attended.as<float>();
   attend(call.batch, attention, kernels, context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
          attended, context.limits().context, context.partials.as<float>(), context.block_pointers.data(), nullptr,
-         nullptr, &context.key_lives);
+         nullptr, &context.key_lifetimes);
   for (ForwardObserver* observer : context.hooks.observers()) observer->attended(attention, call.batch, attended);
 
   const ActivationRows sums = activation_rows(own.v_up[0].format->activation, tokens, sizes.rank, rows.heads);

@@ -1,4 +1,4 @@
-// KeyLives: the keys that gates hide in one layer, and the heads that are pruned, stream by stream. A token's query
+// KeyLifetimes: the keys that gates hide in one layer, and the heads that are pruned, stream by stream. A token's query
 // sees a stored key until a token of the text ends it; from then on no query sees it. If a token ends its own key, it
 // attends to nothing.
 //
@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-struct KeyLives {
+struct KeyLifetimes {
   static constexpr int32_t kNever = INT32_MAX;
 
   // Keys of one span of the batch.

@@ -1,4 +1,4 @@
-#include "attention/living_keys.h"
+#include "attention/gated_keys.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,11 +15,12 @@ struct Run {
   int64_t older = 0;  // keys that the first one sees before its own
 };
 
-class LivingAttention {
+class GatedAttention {
  public:
-  LivingAttention(const VisibleUnit& unit, const KeyLives::Span& lives, const Partial& total, const Partial& partial)
+  GatedAttention(const VisibleUnit& unit, const KeyLifetimes::Span& lifetimes, const Partial& total,
+                 const Partial& partial)
       : u_(unit),
-        lives_(lives),
+        lifetimes_(lifetimes),
         total_(total),
         partial_(partial),
         group_(unit.layer.heads / unit.layer.kv_heads),
@@ -30,7 +31,7 @@ class LivingAttention {
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);
     std::fill_n(total_.top, u_.queries * group_, -std::numeric_limits<float>::infinity());
     for (int64_t i = 0; i < u_.queries;) {
-      if (!lives_.attends(slot_of(i))) {
+      if (!lifetimes_.attends(slot_of(i))) {
         ++i;
         continue;
       }
@@ -46,16 +47,16 @@ class LivingAttention {
   Run run_from(int64_t first) const {
     Run run{first, 1, 0};
     const int64_t slot = slot_of(first);
-    int32_t end = lives_.ends[slot];  // the first token that no longer sees some key of the run
+    int32_t end = lifetimes_.ends[slot];  // the first token that no longer sees some key of the run
     for (int64_t s = 0; s < slot; ++s) {
-      if (!lives_.sees(slot, s)) continue;
+      if (!lifetimes_.sees(slot, s)) continue;
       ++run.older;
-      end = std::min(end, lives_.ends[s]);
+      end = std::min(end, lifetimes_.ends[s]);
     }
     for (; first + run.count < u_.queries; ++run.count) {
       const int64_t next = slot_of(first + run.count);
-      if (next + lives_.shift >= end || !lives_.attends(next)) break;
-      end = std::min(end, lives_.ends[next]);
+      if (next + lifetimes_.shift >= end || !lifetimes_.attends(next)) break;
+      end = std::min(end, lifetimes_.ends[next]);
     }
     return run;
   }
@@ -64,7 +65,7 @@ class LivingAttention {
     const int64_t slot = slot_of(run.first), end = slot + run.count;
     int64_t count = 0, rank = 0;  // of the keys in the partition; the number of the first one
     for (int64_t s = 0; s < end; ++s) {
-      if (s < slot && !lives_.sees(slot, s)) continue;
+      if (s < slot && !lifetimes_.sees(slot, s)) continue;
       point(s, count++);
       if (count < kAttentionPartition && s + 1 < end) continue;  // the last slot is seen
       run_partition(run, rank, count);
@@ -108,7 +109,7 @@ class LivingAttention {
   }
 
   const VisibleUnit& u_;
-  const KeyLives::Span& lives_;
+  const KeyLifetimes::Span& lifetimes_;
   const Partial total_, partial_;
   const int64_t group_;
   const bool own_values_;
@@ -118,8 +119,9 @@ class LivingAttention {
 
 }  // namespace
 
-void attend_living(const VisibleUnit& unit, const KeyLives::Span& lives, const Partial& total, const Partial& partial) {
-  LivingAttention(unit, lives, total, partial).run();
+void attend_gated(const VisibleUnit& unit, const KeyLifetimes::Span& lifetimes, const Partial& total,
+                  const Partial& partial) {
+  GatedAttention(unit, lifetimes, total, partial).run();
 }
 
 }  // namespace millrace

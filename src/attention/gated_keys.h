@@ -1,0 +1,16 @@
+// Attention of queries from which gates hide keys (key_lifetimes.h). As in visible_keys.h, the keys that a query sees
+// are numbered from 0 and cut into partitions at multiples of 256 of that number. So a query's result has the bits of a
+// query of a plain stream that holds just those keys. It does not matter whether hidden keys are still stored.
+#pragma once
+
+#include "attention/key_lifetimes.h"
+#include "attention/partial.h"
+#include "attention/visible_keys.h"
+
+namespace millrace {
+
+// Writes the unit's result to `total`, zero sums for tokens that attend to nothing. `partial`: of as many rows.
+void attend_gated(const VisibleUnit& unit, const KeyLifetimes::Span& lifetimes, const Partial& total,
+                  const Partial& partial);
+
+}  // namespace millrace
