@@ -225,7 +225,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
                                 {"kv_bytes", scorer.stored_bytes()}};
   if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
   if (flags.by_position > 0) out["by_position"] = positions_json(positions);
-  if (const RestReads* reads = scorer.rest_reads()) out["flat_rows"] = reads->share();
+  if (const ResidualReads* reads = scorer.residual_reads()) out["flat_rows"] = reads->share();
   if (kept) {
     out["attention_mass_kept"] = kept->mean_mass();
     out["attention_keys_seen"] = kept->mean_keys();
@@ -311,7 +311,7 @@ Result<int> run(PerplexityFlags flags) {
   if (!flags.json && !flags.evictor.empty())
     fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
                plan.context, scorer->stored_bytes());
-  if (const RestReads* reads = scorer->rest_reads(); reads && !flags.json)
+  if (const ResidualReads* reads = scorer->residual_reads(); reads && !flags.json)
     fmt::print("KV format {}: {:.2f} % of the softmaxes are flat and read both parts\n", flags.kv_format,
                100 * reads->share());
   if (kept && !flags.json)

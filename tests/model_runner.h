@@ -21,8 +21,8 @@ class TestRunner {
     const char* kv_format = "f32";
     int64_t block_tokens = 16;
     int64_t max_tokens = 512;
-    double rest_below = 0;     // KvLayout::rest_below
-    std::string pattern = "";  // static attention pattern
+    double residual_below = 0;  // KvLayout::residual_below
+    std::string pattern = "";   // static attention pattern
   };
 
   static Result<std::unique_ptr<TestRunner>> load(const std::string& path, Options options) {
@@ -39,7 +39,7 @@ class TestRunner {
     MILLRACE_TRY(runner->model_, Model::load(std::move(files), runner->table_, *threads, {.context = options.context}));
     const int64_t context = std::min<int64_t>(runner->model_->context(), 2048);
     KvLayout layout{find_format(options.kv_format), options.block_tokens, runner->model_->kv_layers()};
-    layout.rest_below = options.rest_below;
+    layout.residual_below = options.residual_below;
     const std::vector<std::string> chosen(options.pattern.empty() ? 0 : 1, "attention=" + options.pattern);
     MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(chosen));
     MILLRACE_TRY(runner->runner_,

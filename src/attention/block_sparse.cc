@@ -76,7 +76,7 @@ void attend_marked(const VisibleUnit& u, int64_t block, const BlockMarks& marks,
   args.unified_max = u.layer.switches.unified_max;
   args.k_blocks = pointers;
   args.v_blocks = own_values ? pointers + blocks : pointers;
-  set_row_formats(u.kernels, u.kv, u.layer.layer, u.rests, args);
+  set_row_formats(u.kernels, u.kv, u.layer.layer, u.residuals, args);
   const int64_t keys = args.first_query + u.queries, rows = u.queries * group;
   for (args.key_begin = 0; args.key_begin < keys; args.key_begin += kAttentionPartition) {
     const Partial& partial = args.key_begin == 0 ? total : scratch;

@@ -309,7 +309,7 @@ AttentionArgs block_args(const VisibleUnit& u, int64_t pattern_block, int64_t bl
   args.k_blocks = pointers;
   args.v_blocks = own_values ? pointers + count : pointers;
   set_partial(to, args);
-  set_row_formats(u.kernels, u.kv, layer, u.rests, args);
+  set_row_formats(u.kernels, u.kv, layer, u.residuals, args);
   return args;
 }
 

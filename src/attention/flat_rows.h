@@ -1,7 +1,7 @@
 // FlatRows: finds the rows of a total that are flat: none of their weights reaches `below`. If the KV cache stores
-// residuals (kv/row_rests.h), flat rows are computed again with them: errors of scores matter most where many keys have
-// about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A row's result depends on its own
-// keys alone.
+// residuals (kv/row_residuals.h), flat rows are computed again with them: errors of scores matter most where many keys
+// have about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A row's result depends on its
+// own keys alone.
 #pragma once
 
 #include <bitset>

@@ -97,12 +97,12 @@ struct Attend {
   const AttentionPattern* pattern;
   const DynamicPattern* dynamic;  // `pattern`, if it is one
   const KeyLifetimes* lifetimes;
-  double rest_below;   // KvLayout::rest_below
-  bool rests = false;  // all rows are read with them
+  double residual_below;   // KvLayout::residual_below
+  bool residuals = false;  // all rows are read with them
 
-  Attend with_rests() const {
+  Attend with_residuals() const {
     Attend all = *this;
-    all.rests = true;
+    all.residuals = true;
     return all;
   }
 
@@ -189,7 +189,7 @@ struct Attend {
                             : encoded->attend(*kernel, keys, args, worker.index, pointers);
     }
     args.block_tokens = block_tokens;
-    set_row_formats(kernels, kv, layer.layer, rests, args);
+    set_row_formats(kernels, kv, layer.layer, residuals, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const bool own_values = kv.layout().layers[layer.layer].planes() > 1;
@@ -233,11 +233,11 @@ struct Attend {
                                 first + r / group * width + r % group * dims);
   }
 
-  // The rows of a total that are to be computed with rests.
+  // The rows of a total that are to be computed with residuals.
   FlatRows flat(int64_t rows, const Partial& total) const {
-    if (rest_below == 0) return {};
-    const FlatRows found = flat_rows(total, rows, rest_below);
-    kv.rest_reads().add(rows, static_cast<int64_t>(found.count()));
+    if (residual_below == 0) return {};
+    const FlatRows found = flat_rows(total, rows, residual_below);
+    kv.residual_reads().add(rows, static_cast<int64_t>(found.count()));
     return found;
   }
 
@@ -257,7 +257,7 @@ struct Attend {
     finish(u, total);
     const FlatRows again = flat(rows, total);
     if (again.none()) return;
-    with_rests().sum_unit(u, total, scratch, worker);
+    with_residuals().sum_unit(u, total, scratch, worker);
     finish_rows(u, total, again);
   }
 
@@ -266,7 +266,7 @@ struct Attend {
     const int64_t rows = u.queries * group;
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
     VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
-    visible.rests = rests;
+    visible.residuals = residuals;
     visible.encoded = encoded;
     visible.worker = worker.index;
     const KeyLifetimes::Span own = lifetimes_of(*u.span);
@@ -339,7 +339,7 @@ int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   return std::max(2 * partial_floats(rows, value_dim) + rows * head_dim, unit_floats(group, head_dim, value_dim));
 }
 
-// Of each partition, and of the total with rests.
+// Work of each partition, and of the total with residuals.
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
   return (partitions(context) + 1) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
 }
@@ -378,13 +378,13 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
   for (int64_t head = 0; head < heads; ++head)
     if (!attends(head)) a.clear(a.unit(span, head));
   read(a, 0, attends, [&](int64_t head, const Partial& total) { a.finish(a.unit(span, head), total); });
-  if (a.rest_below == 0) return;
+  if (a.residual_below == 0) return;
   bool any = false;
   for (int64_t head = 0; head < heads; ++head) any |= attends(head) && a.flat(rows, at(head, 0)).any();
   if (!any) return;
-  const auto flat = [&](int64_t head) { return flat_rows(at(head, 0), rows, a.rest_below); };
+  const auto flat = [&](int64_t head) { return flat_rows(at(head, 0), rows, a.residual_below); };
   read(
-      a.with_rests(), parts, [&](int64_t head) { return attends(head) && flat(head).any(); },
+      a.with_residuals(), parts, [&](int64_t head) { return attends(head) && flat(head).any(); },
       [&](int64_t head, const Partial& total) { a.finish_rows(a.unit(span, head), total, flat(head)); });
 }
 
@@ -451,7 +451,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  pattern_of(layer, context),
                  dynamic_pattern(pattern_of(layer, context)),
                  lifetimes && !lifetimes->spans.empty() ? lifetimes : nullptr,
-                 kv.layout().rest_below};
+                 kv.layout().residual_below};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   if (layer.heads_apart)
     return attend_apart(a, pool, scratch, unit_floats(group, layer.head_dim, layer.values()), pointers, pointer_slot);
@@ -462,7 +462,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || a.pattern || a.lifetimes || a.rest_below > 0 ||
+  if (layer.window > 0 || layer.group > 0 || a.pattern || a.lifetimes || a.residual_below > 0 ||
       (prefixes && prefixes->groups().empty()))
     prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.

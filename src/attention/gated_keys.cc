@@ -99,7 +99,7 @@ class GatedAttention {
     args.k_blocks = keys_;
     args.v_blocks = own_values_ ? values_ : keys_;
     args.block_tokens = 1;
-    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.rests, args);
+    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.residuals, args);
     args.key_ahead = count;
     args.cold = true;
     const Partial part = partial_at(partial_.max, rows);

@@ -72,7 +72,7 @@ void store_token(const HopCall& c, const DiffusingPattern& pattern, const BatchS
 
 Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, int64_t context) {
   const DiffusingPattern* diffusing = diffusing_pattern(pattern);
-  if (!diffusing || layout.codec || layout.has_rests()) return {};  // check_pattern() refuses the last two
+  if (!diffusing || layout.codec || layout.has_residuals()) return {};  // check_pattern() refuses the last two
   if (layout.values() != layout.format)
     return Error::unsupported(fmt::format("attention {}: needs keys and values of one format, not {}", pattern->text(),
                                           layout.format_name()));

@@ -7,7 +7,7 @@
 #include "attention/block_lines.h"
 #include "attention/block_sparse.h"
 #include "attention/codec_tiles.h"
-#include "kv/row_rests.h"
+#include "kv/row_residuals.h"
 
 namespace millrace {
 namespace {
@@ -32,7 +32,7 @@ void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const
     }
     const uint8_t* rows = kv.keys(layer, table[b], kv_head);
     for (int64_t i = 0; i < block_tokens; ++i) {
-      decode_with_rest(codec, rows + i * row_bytes, kv.rest_bytes(layer), own.head_dim, key);
+      decode_with_residual(codec, rows + i * row_bytes, kv.residual_bytes(layer), own.head_dim, key);
       pattern.add_key(at, {key, dim}, summary);
     }
   }

@@ -11,14 +11,14 @@ inline const AttentionKernel& attention_kernel(const KernelTable& kernels, const
   return *kernels.find_attention(layout.format, layout.values());
 }
 
-// `rests`: true: rows are read with their residuals (kv/row_rests.h), where they have them.
-inline void set_row_formats(const KernelTable& kernels, const KvPool& kv, int64_t layer, bool rests,
+// `residuals`: true: rows are read with their residuals (kv/row_residuals.h), where they have them.
+inline void set_row_formats(const KernelTable& kernels, const KvPool& kv, int64_t layer, bool residuals,
                             AttentionArgs& args) {
   args.row_bytes = kv.row_bytes(layer);
   args.value_row_bytes = kv.value_row_bytes(layer);
   args.decode_key = kernels.find_codec(kv.layout().format)->decode;
   args.decode_value = kernels.find_codec(kv.layout().values())->decode;
-  args.rest = rests ? kv.rest_bytes(layer) : 0;
+  args.residual_offset = residuals ? kv.residual_bytes(layer) : 0;
 }
 
 }  // namespace millrace

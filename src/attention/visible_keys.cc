@@ -253,7 +253,7 @@ class VisibleAttention {
     args.k_blocks = pointers;
     args.v_blocks = own_values() ? pointers + kAttentionPartition : pointers;
     args.block_tokens = 1;
-    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.rests, args);
+    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.residuals, args);
     args.key_ahead = part.count;
     args.cold = true;
     if (part.band.scale == 1) return run_kernel(args, chain.first, part.band);

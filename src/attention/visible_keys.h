@@ -34,7 +34,7 @@ struct VisibleUnit {
   int64_t queries;  // at most 256 / the heads of a KV head, or 1
   // For patterns: the layer of the pool whose rows are the values; below 0: the layer's own.
   int64_t value_layer = -1;
-  bool rests = false;                   // rows are read with their residuals
+  bool residuals = false;               // rows are read with their residuals
   const CodecTiles* encoded = nullptr;  // for patterns: as for attend()
   int worker = 0;
 };

@@ -273,9 +273,9 @@ EngineStats EngineCore::stats() const {
   cache_->add_stats(stats);
   stats.livelocks = loop_->planner->livelocks();
   stats.kv_bytes = loop_->kv().bytes();
-  if (loop_->kv().layout().has_rests()) {
-    stats.attention_rows = loop_->kv().rest_reads().rows;
-    stats.flat_rows = loop_->kv().rest_reads().flat;
+  if (loop_->kv().layout().has_residuals()) {
+    stats.attention_rows = loop_->kv().residual_reads().rows;
+    stats.flat_rows = loop_->kv().residual_reads().flat;
   }
   stats.scratch_bytes = loop_->executor->limits().scratch_bytes;
   stats.store = loads_.stats();

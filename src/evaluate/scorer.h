@@ -88,9 +88,9 @@ class Scorer {
     return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
   }
   // Counters of all windows so far; null: the KV format has no residuals.
-  const RestReads* rest_reads() const {
+  const ResidualReads* residual_reads() const {
     const KvPool& kv = runner_->kv();
-    return kv.layout().has_rests() ? &kv.rest_reads() : nullptr;
+    return kv.layout().has_residuals() ? &kv.residual_reads() : nullptr;
   }
   int64_t stored_bytes() const { return held_bytes(runner_->kv().layout(), stored_tokens(), longest_); }
 

@@ -151,9 +151,9 @@ struct AttentionArgs {
   // For the kernel of any formats: decoders of rows of head_dim values.
   void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
-  // Bytes from each row to another one in the same format, which is added to it (kv/row_rests.h); arithmetic is in f32
-  // then. 0: there is none. Not of tiles.
-  int64_t rest = 0;
+  // Bytes from each row to another one in the same format, which is added to it (kv/row_residuals.h); arithmetic is in
+  // f32 then. 0: there is none. Not of tiles.
+  int64_t residual_offset = 0;
   // For KernelTable::attend_tiles: blocks before slot `encoded_end` are such tiles. Blocks have a multiple of 32
   // tokens.
   const LevelTiles* tiles = nullptr;

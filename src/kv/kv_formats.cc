@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kProgressive = "progressive";
-constexpr double kMostBitsWithRest = 9;  // of a row; with its rest there are twice as many
+constexpr double kMostBitsWithResidual = 9;  // maximum bits of a value in a row; the residual doubles them
 
 Result<const Format*> find_rows(const KernelTable& kernels, const std::string& option, const std::string& name) {
   std::string known;
@@ -50,18 +50,18 @@ Result<void> set_windows(const KernelTable& kernels, const OptionValues& given, 
   return set_rows(kernels, given, "window_values", formats.window_values);
 }
 
-// Rows with rests.
-Result<void> set_rests(const KernelTable& kernels, const OptionValues& given, KvFormats& formats) {
+// Rows with residuals.
+Result<void> set_residuals(const KernelTable& kernels, const OptionValues& given, KvFormats& formats) {
   MILLRACE_TRY(formats.keys, find_rows(kernels, "format", given.text("format")));
-  if (formats.keys->bits_per_value() > kMostBitsWithRest)
+  if (formats.keys->bits_per_value() > kMostBitsWithResidual)
     return Error::user(fmt::format("format: {} has {} bits a value, at most {} are split into two parts",
-                                   formats.keys->name, formats.keys->bits_per_value(), kMostBitsWithRest));
+                                   formats.keys->name, formats.keys->bits_per_value(), kMostBitsWithResidual));
   formats.values = formats.keys;
-  formats.rest_below = given.number("below");
+  formats.residual_below = given.number("below");
   return {};
 }
 
-// The options of a format: of rows, with or without rests, or of this codec.
+// The options of a format: of rows, with or without residuals, or of this codec.
 const std::vector<OptionSpec>& format_options(std::string_view name) {
   if (name == kProgressive) return progressive_kv_format().options;
   const auto* codec = kv_codecs().find(name);
@@ -118,8 +118,8 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
   MILLRACE_TRY(out.codec, find_kv_codec(text));
   const auto colon = text.find(':');
   const std::string name(text.substr(0, colon));
-  const bool rests = name == kProgressive;
-  const Format* keys = find_format(out.codec || rests ? "f16" : name);
+  const bool residuals = name == kProgressive;
+  const Format* keys = find_format(out.codec || residuals ? "f16" : name);
   if (!keys || !kernels.find_attention(keys)) return out;
   out.keys = out.values = keys;
   if (colon == std::string_view::npos) return out;
@@ -127,8 +127,8 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
   const auto given = parse_options(text.substr(colon + 1), format_options(name));
   if (!given.ok()) return Error::user(fmt::format("{}: {}", label, given.error().message));
   const auto set = [&]() -> Result<void> {
-    if (rests) {
-      MILLRACE_TRY_VOID(set_rests(kernels, *given, out));
+    if (residuals) {
+      MILLRACE_TRY_VOID(set_residuals(kernels, *given, out));
     } else {
       MILLRACE_TRY_VOID(set_rows(kernels, *given, "values", out.values));
     }
@@ -145,7 +145,7 @@ KvLayout KvFormats::layout(int64_t block_tokens, std::vector<KvLayer> layers, in
   KvLayout out{
       .format = keys, .block_tokens = (block_tokens + multiple - 1) / multiple * multiple, .layers = std::move(layers)};
   if (values != keys) out.value_format = values;
-  out.rest_below = rest_below;
+  out.residual_below = residual_below;
   if (codec) out.encode_with(codec, drafted);
   return out;
 }
@@ -155,7 +155,7 @@ Result<void> KvFormats::set_window_formats(KvLayout& layout, int64_t drafted) co
   const auto set = [&](KvLayout& group) {
     group.codec = nullptr;
     group.tail_tokens = 0;
-    group.rest_below = 0;
+    group.residual_below = 0;
     group.format = window_keys;
     group.value_format = window_values == window_keys ? nullptr : window_values;
     if (window_codec) group.encode_with(window_codec, drafted);
@@ -172,7 +172,7 @@ Result<void> KvFormats::set_window_formats(KvLayout& layout, int64_t drafted) co
 
 double KvFormats::bits_per_value() const {
   if (codec) return codec->bits_per_value();
-  return (keys->bits_per_value() + values->bits_per_value()) / (rest_below > 0 ? 1 : 2);
+  return (keys->bits_per_value() + values->bits_per_value()) / (residual_below > 0 ? 1 : 2);
 }
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ struct KvFormats {
   std::shared_ptr<const KvCodec> codec = nullptr;  // null: rows
   const Format* keys = nullptr;                    // null: no format of rows that attention reads
   const Format* values = nullptr;
-  double rest_below = 0;  // KvLayout::rest_below
+  double residual_below = 0;  // KvLayout::residual_below
   // format of keys in layers with a window that have their own blocks; null: as above
   const Format* window_keys = nullptr;
   const Format* window_values = nullptr;

@@ -60,11 +60,13 @@ bool KvLayout::prefixes_shared() const {
          std::ranges::all_of(windows, &KvLayout::prefixes_shared);
 }
 
-bool KvLayout::has_rests() const { return rest_below > 0 || std::ranges::any_of(windows, &KvLayout::has_rests); }
+bool KvLayout::has_residuals() const {
+  return residual_below > 0 || std::ranges::any_of(windows, &KvLayout::has_residuals);
+}
 
 std::string KvLayout::format_name() const {
   if (codec) return codec->text();
-  if (rest_below > 0) return fmt::format("progressive:below={},format={}", rest_below, format->name);
+  if (residual_below > 0) return fmt::format("progressive:below={},format={}", residual_below, format->name);
   std::string name(format->name);
   if (values() != format) name += fmt::format(":values={}", values()->name);
   return name;
@@ -84,7 +86,7 @@ int64_t KvLayout::tile_bytes(const KvLayer& layer, KvPart part) const {
 
 int64_t KvLayout::block_bytes(const KvLayer& layer) const {
   const int64_t rows = tile_bytes(layer) + (layer.values_in_keys ? 0 : tile_bytes(layer, KvPart::values));
-  return layer.kv_heads * rows * (rest_of(layer) ? 2 : 1);
+  return layer.kv_heads * rows * (stores_residuals(layer) ? 2 : 1);
 }
 
 int64_t KvLayout::block_bytes() const {
@@ -190,13 +192,13 @@ Result<void> KvLayout::check() const {
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
     if (codec && !layer.plain) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
-    if (rest_of(layer) && layer.values_in_keys)
+    if (stores_residuals(layer) && layer.values_in_keys)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose q8_0",
           format_name()));
-    if (rest_of(layer) && layer.head_dim > kMostRestValues)
+    if (stores_residuals(layer) && layer.head_dim > kMostResidualValues)
       return Error::unsupported(fmt::format("KV format {}: heads have at most {} dims, the model has {}; choose q8_0",
-                                            format_name(), kMostRestValues, layer.head_dim));
+                                            format_name(), kMostResidualValues, layer.head_dim));
     for (const Format* one : {format, values()}) {
       if (layer.head_dim % one->block_values == 0) continue;
       return Error::unsupported(
@@ -296,7 +298,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
         rows ? (layer.values_in_keys ? layout.format : layout.values())->row_bytes(layer.head_dim) : 0);
     pool.tile_bytes_.push_back(rows ? layout.tile_bytes(layer) : 0);
     pool.value_tile_bytes_.push_back(rows ? layout.tile_bytes(layer, part) : 0);
-    pool.rest_bytes_.push_back(rows && layout.rest_of(layer) ? ids * layout.block_bytes(layer) / 2 : 0);
+    pool.residual_bytes_.push_back(rows && layout.stores_residuals(layer) ? ids * layout.block_bytes(layer) / 2 : 0);
     pool.buffers_.emplace_back();
     const bool has_own = !layout.by_layer || pool.buffers_.size() == 1;
     const int64_t bytes = rows && has_own ? ids * layout.block_bytes(layer) : 0;
@@ -307,7 +309,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   }
   for (size_t i = 0; i < layout.layers.size(); ++i)
     pool.first_.push_back(pool.buffers_[layout.by_layer ? 0 : i].data());
-  if (layout.has_rests()) pool.rest_reads_ = std::make_shared<RestReads>();
+  if (layout.has_residuals()) pool.residual_reads_ = std::make_shared<ResidualReads>();
   MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
@@ -324,7 +326,7 @@ Result<void> KvPool::add_groups(const KvLayout& layout, const KvPoolOptions& opt
   for (const KvLayout& group : layout.windows) {
     MILLRACE_TRY(KvPool pool,
                  create(group, window_group_blocks(group, total_blocks_, options), {.states = kStatesElsewhere}));
-    pool.rest_reads_ = rest_reads_;
+    pool.residual_reads_ = residual_reads_;
     windows_.push_back(std::move(pool));
     for (size_t i = 0; i < group.layers.size(); ++i)
       if (!group.layers[i].elsewhere) group_of_[i] = static_cast<int32_t>(windows_.size());

@@ -22,7 +22,7 @@
 //
 // Where values are parts of their keys (KvLayer::values_in_keys), there are no planes V, and values() returns keys().
 //
-// With residuals (KvLayout::rest_below) there are twice as many planes: [K, V, residuals of K, residuals of V]. A
+// With residuals (KvLayout::residual_below) there are twice as many planes: [K, V, residuals of K, residuals of V]. A
 // residual is what rounding left of a row.
 //
 // Blocks of one head are adjacent, and a fresh pool assigns ids in ascending order: attention reads a lone stream's
@@ -39,7 +39,7 @@
 #include "base/result.h"
 #include "formats/format.h"
 #include "kv/codec.h"
-#include "kv/row_rests.h"
+#include "kv/row_residuals.h"
 #include "kv/state_pool.h"
 #include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
@@ -82,9 +82,9 @@ struct KvLayout {
   bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
   // By layer: the layers here that each layer of the model has, one for each of its KV heads; 1: the heads share one.
   int64_t heads_apart = 1;
-  // Above 0: each row has a residual (kv/row_rests.h). A query whose largest attention weight is below this value reads
-  // the residuals, too.
-  double rest_below = 0;
+  // Above 0: each row has a residual (kv/row_residuals.h). A query whose largest attention weight is below this value
+  // reads the residuals, too.
+  double residual_below = 0;
 
   // Selects `with` (not null) to encode blocks from now on: sets the format, raises the block size to what the codec
   // needs, and makes the tail long enough to run `drafted` tokens and take them back.
@@ -102,9 +102,9 @@ struct KvLayout {
   // Returns true if blocks of one table are enough to continue a stream after them: it needs neither a state, nor raw
   // rows of their tokens, nor a table of another layer.
   bool prefixes_shared() const;
-  bool encodes() const;    // some group has a codec
-  bool has_rests() const;  // some group has them
-  bool rest_of(const KvLayer& layer) const { return rest_below > 0 && !layer.plain; }
+  bool encodes() const;        // some group has a codec
+  bool has_residuals() const;  // some group has them
+  bool stores_residuals(const KvLayer& layer) const { return residual_below > 0 && !layer.plain; }
   // tables of a stream; the blocks of a table have one set of ids
   int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }
 
@@ -201,16 +201,16 @@ class KvPool {
     return first_[layer] + layout_.layers[layer].kv_heads * ids() * tile_bytes_[layer] +
            (head * ids() + block) * value_tile_bytes_[layer];
   }
-  // From a row to its rest, of keys and of values; 0: there are none.
-  int64_t rest_bytes(int64_t layer) const { return rest_bytes_[layer]; }
-  RestReads& rest_reads() const { return *rest_reads_; }  // counters of all groups; only with residuals
+  // Bytes from a row of keys or values to its residual; 0: there are none.
+  int64_t residual_bytes(int64_t layer) const { return residual_bytes_[layer]; }
+  ResidualReads& residual_reads() const { return *residual_reads_; }  // counters of all groups; only with residuals
   // Planes of each head, one after the other: 0: keys, 1: values; then their residuals.
   int64_t planes(int64_t layer) const {
-    return layout_.layers[layer].planes() * (layout_.rest_of(layout_.layers[layer]) ? 2 : 1);
+    return layout_.layers[layer].planes() * (layout_.stores_residuals(layout_.layers[layer]) ? 2 : 1);
   }
   uint8_t* plane(int64_t layer, BlockId block, int64_t kind, int64_t head) {
-    const int64_t own = layout_.layers[layer].planes(), rest = kind / own * rest_bytes(layer);
-    return (kind % own == 0 ? keys(layer, block, head) : values(layer, block, head)) + rest;
+    const int64_t own = layout_.layers[layer].planes(), residual = kind / own * residual_bytes(layer);
+    return (kind % own == 0 ? keys(layer, block, head) : values(layer, block, head)) + residual;
   }
   int64_t plane_row_bytes(int64_t layer, int64_t kind) const {
     return kind % layout_.layers[layer].planes() == 0 ? row_bytes(layer) : value_row_bytes(layer);
@@ -262,8 +262,8 @@ class KvPool {
   bool is_virtual_ = false;
   bool huge_pages_ = false;
   bool evicts_ = false;
-  std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_, rest_bytes_;
-  std::shared_ptr<RestReads> rest_reads_;
+  std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_, residual_bytes_;
+  std::shared_ptr<ResidualReads> residual_reads_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<uint8_t*> first_;  // buffer of each layer, or the one that all layers share
   std::vector<int32_t> references_;

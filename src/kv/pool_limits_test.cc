@@ -104,18 +104,18 @@ TEST(KvPoolLimits, BlocksAreRoundedUpToWholePages) {
 
 TEST(KvLayouts, HaveRestsIfAGroupHas) {
   KvLayout layout = small();
-  EXPECT_FALSE(layout.has_rests());
+  EXPECT_FALSE(layout.has_residuals());
   EXPECT_EQ(layout.format_name(), "f16");
-  layout.rest_below = 0.25;
-  EXPECT_TRUE(layout.has_rests());
+  layout.residual_below = 0.25;
+  EXPECT_TRUE(layout.has_residuals());
   EXPECT_EQ(layout.format_name(), "progressive:below=0.25,format=f16");
   EXPECT_EQ(layout.block_bytes(), 2 * small().block_bytes());
   KvLayout groups = small();
   groups.windows = {small()};
-  EXPECT_FALSE(groups.has_rests());
-  groups.windows[0].rest_below = 0.25;
-  EXPECT_TRUE(groups.has_rests());
-  EXPECT_FALSE(groups.rest_of(groups.layers[0])) << "only the other group's rows have them";
+  EXPECT_FALSE(groups.has_residuals());
+  groups.windows[0].residual_below = 0.25;
+  EXPECT_TRUE(groups.has_residuals());
+  EXPECT_FALSE(groups.stores_residuals(groups.layers[0])) << "only the other group's rows have them";
 }
 
 TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {

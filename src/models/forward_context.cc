@@ -70,7 +70,7 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
 Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool,
                                               KvPool& kv, const ForwardLimits& limits) {
   MILLRACE_TRY_VOID(check_pattern(spec, kv, limits));
-  MILLRACE_TRY_VOID(check_rests(spec, kv, limits));
+  MILLRACE_TRY_VOID(check_residuals(spec, kv, limits));
   ForwardContext c;
   c.kernels_ = &kernels;
   c.pool_ = &pool;

@@ -59,9 +59,9 @@ void Model::move_keys(const KeyMove& move, ForwardContext& context) const {
       for (int64_t h = 0; h < heads; ++h) {
         uint8_t* key = kv.keys(stored, move.blocks[static_cast<size_t>(slot / block_tokens)], h) +
                        slot % block_tokens * kv.row_bytes(stored);
-        decode_with_rest(codec, key, kv.rest_bytes(stored), dim, row);
+        decode_with_residual(codec, key, kv.residual_bytes(stored), dim, row);
         rotation.turn(kernels, row);
-        encode_with_rest(codec, row, kv.rest_bytes(stored), dim, key);
+        encode_with_residual(codec, row, kv.residual_bytes(stored), dim, key);
       }
     });
   }

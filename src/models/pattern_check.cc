@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-Result<void> check_rests(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
-  if (!kv.layout().has_rests()) return {};
+Result<void> check_residuals(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
+  if (!kv.layout().has_residuals()) return {};
   if (limits.switches.attention.unify)
     return Error::unsupported(fmt::format(
         "KV format {}: kernel unified_max finds no largest weight, by which queries read both parts; omit it",
@@ -42,7 +42,7 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
     if (!fits.ok()) return Error::user(fmt::format("attention {}: {}", pattern->text(), fits.error().message));
   }
   const bool dynamic = dynamic_pattern(pattern);
-  if (kv.layout().has_rests() && diffusing_pattern(pattern))
+  if (kv.layout().has_residuals() && diffusing_pattern(pattern))
     return Error::unsupported(fmt::format(
         "attention {}: KV format {}: values of hops are stored without residuals; use q8_0, or another pattern",
         pattern->text(), kv.layout().format_name()));

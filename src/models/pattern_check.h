@@ -10,6 +10,6 @@ namespace millrace {
 // Errors: user, unsupported. Without a pattern there is none.
 Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
 // Errors: unsupported. Without residuals there is no error.
-Result<void> check_rests(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
+Result<void> check_residuals(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
 
 }  // namespace millrace

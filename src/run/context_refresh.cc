@@ -50,8 +50,8 @@ class Refresh {
       float* row = out.data() + i * values;
       for (int64_t h = 0; h < of.kv_heads; ++h)
         for (int64_t plane = 0; plane < planes; ++plane, row += of.head_dim)
-          decode_with_rest(*codecs[plane], kv.plane(layer, block, plane, h) + at * kv.plane_row_bytes(layer, plane),
-                           kv.rest_bytes(layer), of.head_dim, row);
+          decode_with_residual(*codecs[plane], kv.plane(layer, block, plane, h) + at * kv.plane_row_bytes(layer, plane),
+                               kv.residual_bytes(layer), of.head_dim, row);
     });
     return out;
   }

@@ -58,7 +58,7 @@ Result<void> EncodedDocuments::start(const LanguageModel& target, const EngineOp
   if (!formats.keys || formats.encodes())
     return Error::unsupported(fmt::format(
         "KV format {} encodes whole blocks of streams; use f16 or another format of rows", options.kv_format));
-  if (formats.rest_below > 0)
+  if (formats.residual_below > 0)
     return Error::unsupported(
         fmt::format("KV format {}: not of documents that an encoder reads; use q8_0 or another "
                     "format of one part",

@@ -27,7 +27,7 @@
 namespace millrace {
 namespace {
 
-// Formats for which this machine's kernel table has attention, with and without rests, and the codecs.
+// Formats for which this machine's kernel table has attention, with and without residuals, and the codecs.
 std::vector<TechniqueInfo> kv_formats() {
   std::vector<TechniqueInfo> out;
   const KernelTable table = make_kernel_table(detect_isa());

@@ -86,8 +86,9 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   std::string text = fmt::format("model {}\narithmetic {}, {} tokens give {:016x}\ncontext {}\n", model.info().name,
                                  kArithmetic, tokens, probe, parts.model->context());
   if (const AttentionPattern* pattern = runner.limits().switches.attention.pattern)
-    text += fmt::format("attention {}\n", pattern->text());                             // the probe is within one block
-  if (layout.has_rests()) text += fmt::format("KV format {}\n", layout.format_name());  // the probe has no rests
+    text += fmt::format("attention {}\n", pattern->text());  // the probe is within one block
+  if (layout.has_residuals())
+    text += fmt::format("KV format {}\n", layout.format_name());  // the probe has no residuals
   for (const auto& file : parts.files->files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesOfFile));

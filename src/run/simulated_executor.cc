@@ -79,7 +79,7 @@ void drop_bytes(KvLayout& layout) {
   layout.codec = nullptr;
   layout.tail_tokens = 0;
   layout.value_format = nullptr;
-  layout.rest_below = 0;
+  layout.residual_below = 0;
   if (!layout.by_layer) layout.layers.resize(1);
   for (KvLayer& layer : layout.layers) layer = {.kv_heads = layer.kv_heads, .window = layer.window, .simulated = true};
 }

@@ -6,7 +6,7 @@
 
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
-#include "kv/row_rests.h"
+#include "kv/row_residuals.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -39,7 +39,7 @@ struct PairCall {
 
 std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel& kernel, const PairRows& keys,
                                 const PairRows& values, const std::vector<float>& q, const PairCall& call,
-                                int64_t rest = 0) {
+                                int64_t residual_offset = 0) {
   const int64_t rows = call.queries * call.group, dim = keys.dim, end = call.first + call.queries;
   std::vector<float> max, sum, acc;
   int64_t partials = 0;
@@ -63,7 +63,7 @@ std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel&
     a.value_row_bytes = values.row_bytes;
     a.decode_key = table.find_codec(&keys.format)->decode;
     a.decode_value = table.find_codec(&values.format)->decode;
-    a.rest = rest;
+    a.residual_offset = residual_offset;
     a.max = max.data() + partials * rows;
     a.sum = sum.data() + partials * rows;
     a.acc = acc.data() + partials * rows * dim;
@@ -188,7 +188,7 @@ TEST(MixedAttention, TheKernelOfAnyFormatsReadsWhatACodecDecodes) {
   for (const KernelTable& table : testing::attention_tables()) check_pair(table, table.any_attention, "q4_0", "q5_1");
 }
 
-// A row and its rest are the row of f32 that is their sum.
+// A row and its residual are the row of f32 that is their sum.
 TEST(MixedAttention, RestsAreAddedToTheirRows) {
   for (const KernelTable& table : testing::attention_tables()) {
     for (const char* name : {"q4_0", "q4_1", "q5_0", "q8_0", "f8_e4m3"}) {
@@ -198,19 +198,19 @@ TEST(MixedAttention, RestsAreAddedToTheirRows) {
         SCOPED_TRACE(isa_name(table.isa) + " " + name + " dim " + std::to_string(dim));
         PairRows keys(format, dim, 4), values(format, dim, 5);
         PairRows whole_keys(*find_format("f32"), dim, 6), whole_values(*find_format("f32"), dim, 7);
-        const int64_t rest = kSlots * keys.row_bytes;
+        const int64_t residual_offset = kSlots * keys.row_bytes;
         const auto add_rests = [&](PairRows& rows, PairRows& sums, uint64_t seed) {
           const RowCodec& codec = *table.find_codec(&format);
           const auto exact = testing::random_values(kSlots * dim, seed);
-          rows.bytes.resize(static_cast<size_t>(2 * rest));
+          rows.bytes.resize(static_cast<size_t>(2 * residual_offset));
           rows.blocks.clear();
           for (int64_t s = 0; s < kSlots; s += kBlockTokens)
             rows.blocks.push_back(rows.bytes.data() + s * rows.row_bytes);
           for (int64_t s = 0; s < kSlots; ++s) {
             uint8_t* row = rows.bytes.data() + s * rows.row_bytes;
-            encode_with_rest(codec, exact.data() + s * dim, rest, dim, row);
+            encode_with_residual(codec, exact.data() + s * dim, residual_offset, dim, row);
             auto* sum = reinterpret_cast<float*>(sums.bytes.data() + s * sums.row_bytes);
-            decode_with_rest(codec, row, rest, dim, sum);
+            decode_with_residual(codec, row, residual_offset, dim, sum);
             for (int64_t d = 0; d < dim; ++d) ASSERT_NEAR(sum[d], exact[static_cast<size_t>(s * dim + d)], 0.04);
           }
         };
@@ -221,7 +221,8 @@ TEST(MixedAttention, RestsAreAddedToTheirRows) {
         for (const PairCall& call : {PairCall{2, 253, 9, 70}, PairCall{2, 280, 1, 0}, PairCall{2, 240, 30, 0}}) {
           const auto expected = attend_mixed(table, f32, whole_keys, whole_values, q, call);
           for (const AttentionKernel* kernel : {table.find_attention(&format), &table.any_attention}) {
-            EXPECT_TRUE(testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call, rest), expected));
+            EXPECT_TRUE(
+                testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call, residual_offset), expected));
             EXPECT_FALSE(testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call), expected));
           }
         }

@@ -1,6 +1,6 @@
-// The KV format `progressive` (kv/row_rests.h): attention by its definition, written out in double; and the same bits
-// whatever the threads, chunks, batch mates, drafts, evictors and preemptions. Rows of f8 suit the heads of any model;
-// engine_formats_test.cc has rows of 4 bits on every kernel table.
+// The KV format `progressive` (kv/row_residuals.h): attention by its definition, written out in double; and the same
+// bits for any threads, chunks, batch mates, drafts, evictors and preemptions. Rows of f8 suit the heads of any
+// model; engine_formats_test.cc has rows of 4 bits on every kernel table.
 #include <numeric>
 
 #include "model_runner.h"
@@ -31,9 +31,9 @@ class Definition final : public ForwardObserver {
       for (int64_t head = 0; head < layer.heads; ++head) {
         const float* q = in.q + (i * layer.heads + head) * layer.head_dim;
         const int64_t kv_head = head / (layer.heads / layer.kv_heads), slots = span.first_slot + i + 1;
-        // With or without rests: the outputs, and the largest weight behind them.
-        const auto attend = [&](bool rests) {
-          const int64_t rest = rests ? in.kv.rest_bytes(layer.layer) : 0;
+        // With or without residuals: the outputs, and the largest weight behind them.
+        const auto attend = [&](bool residuals) {
+          const int64_t residual_offset = residuals ? in.kv.residual_bytes(layer.layer) : 0;
           std::vector<double> weights, out(dim);
           const auto row_of = [&](int64_t slot, int64_t kind) {
             const int64_t block_tokens = in.kv.layout().block_tokens;
@@ -41,14 +41,14 @@ class Definition final : public ForwardObserver {
             return in.kv.plane(layer.layer, block, kind, kv_head) + slot % block_tokens * in.kv.row_bytes(layer.layer);
           };
           for (int64_t slot = 0; slot < slots; ++slot) {
-            decode_with_rest(codec, row_of(slot, 0), rest, layer.head_dim, key.data());
+            decode_with_residual(codec, row_of(slot, 0), residual_offset, layer.head_dim, key.data());
             double dot = 0;
             for (size_t d = 0; d < dim; ++d) dot += double{q[d]} * double{key[d]};
             weights.push_back(std::exp(dot));
           }
           const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
           for (int64_t slot = 0; slot < slots; ++slot) {
-            decode_with_rest(codec, row_of(slot, 1), rest, layer.head_dim, value.data());
+            decode_with_residual(codec, row_of(slot, 1), residual_offset, layer.head_dim, value.data());
             for (size_t d = 0; d < dim; ++d) out[d] += weights[static_cast<size_t>(slot)] / sum * double{value[d]};
           }
           out.push_back(*std::ranges::max_element(weights) / sum);
@@ -56,17 +56,17 @@ class Definition final : public ForwardObserver {
         };
         std::vector<double> coarse = attend(false);
         const double largest = coarse.back();
-        const bool reads_rests = largest < kBelow;
+        const bool reads_residuals = largest < kBelow;
         const bool close = std::fabs(largest - kBelow) < 0.01;  // may be flat or not where products are rounded
-        (close ? unsure : reads_rests ? flat : peaked)++;
-        expected_.push_back({reads_rests ? attend(true) : std::move(coarse), close, reads_rests});
+        (close ? unsure : reads_residuals ? flat : peaked)++;
+        expected_.push_back({reads_residuals ? attend(true) : std::move(coarse), close, reads_residuals});
       }
     }
   }
 
   void attended(const AttentionLayer& layer, const Batch& batch, const float* rows) override {
     ASSERT_EQ(std::ssize(expected_), batch.size() * layer.heads);
-    // Rows with rests are attended in f32; the others as their format is, which may be in bf16.
+    // Rows with residuals are attended in f32; the others as their format is, which may be in bf16.
     const bool rounds = runner_.context().kernels().find_attention(runner_.kv().layout().format)->bf16_head_dim > 0;
     for (const Row& row : expected_) {
       const double bound = row.unsure ? INFINITY : rounds && !row.flat ? 4e-2 : 1e-4;
@@ -89,7 +89,7 @@ TEST(ProgressiveKv, AttentionIsAsDefined) {
     SCOPED_TRACE(isa_name(isa));
     const WithIsa scope(isa);
     auto loaded =
-        TestRunner::load(golden_model("llama3"), {.context = 128, .kv_format = "f8_e4m3", .rest_below = kBelow});
+        TestRunner::load(golden_model("llama3"), {.context = 128, .kv_format = "f8_e4m3", .residual_below = kBelow});
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     TestRunner& runner = **loaded;
     Definition definition(runner);
@@ -100,9 +100,9 @@ TEST(ProgressiveKv, AttentionIsAsDefined) {
     EXPECT_GT(definition.flat, 100);
     EXPECT_GT(definition.peaked, 100);
     EXPECT_LT(definition.unsure, definition.flat / 5);
-    EXPECT_NEAR(static_cast<double>(runner.kv().rest_reads().flat), static_cast<double>(definition.flat),
+    EXPECT_NEAR(static_cast<double>(runner.kv().residual_reads().flat), static_cast<double>(definition.flat),
                 static_cast<double>(definition.unsure));
-    EXPECT_EQ(runner.kv().rest_reads().rows, definition.flat + definition.peaked + definition.unsure);
+    EXPECT_EQ(runner.kv().residual_reads().rows, definition.flat + definition.peaked + definition.unsure);
   }
 }
 
@@ -197,7 +197,7 @@ TEST_F(ProgressiveStreams, DraftsDoNotChangeAnswers) {
     EXPECT_EQ(run(drafter), expected) << drafter;
 }
 
-TEST_F(ProgressiveStreams, EvictorsMoveRests) {
+TEST_F(ProgressiveStreams, EvictorsMoveResiduals) {
   for (const char* evictor : {"spatten:keep=24,final=12,recent=6,slack=4,heads=0.5", "h2o:budget=20,slack=4,scope=head",
                               "streamingllm:sinks=2,window=20,slack=4,positions=cache"}) {
     SCOPED_TRACE(evictor);
@@ -216,7 +216,7 @@ TEST_F(ProgressiveStreams, EvictorsMoveRests) {
   }
 }
 
-// With the rests of all queries logits are several times as close to those of f32.
+// With the residuals of all queries logits are several times as close to those of f32.
 TEST_F(ProgressiveStreams, RestsBringTheBitsBack) {
   const auto logits_of = [&](const char* format) { return run_one(with(options(), format)).logits.front(); };
   const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
@@ -240,7 +240,7 @@ TEST_F(ProgressiveStreams, WhatItDoesNotGoWithIsRefused) {
   EXPECT_EQ(refused(o, model_),
             "KV format progressive:below=0.2,format=f8_e4m3: kernel unified_max finds no largest weight, by which "
             "queries read both parts; omit it");
-  o.kernels = {"attention=quest:block=16"};  // chooses by keys with their rests
+  o.kernels = {"attention=quest:block=16"};  // chooses by keys with their residuals
   EXPECT_EQ(refused(o, model_), "");
   o.kernels = {"attention=diffuser:block=16"};
   EXPECT_NE(refused(o, model_).find("values of hops are stored without residuals"), std::string::npos)

@@ -43,10 +43,10 @@ template <typename Kv>
 struct FormatRows {
   static void decode_key(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
     Kv::decode(row, begin, n, out);
-    if (a.rest == 0) return;
-    float rest[kChunk];
-    Kv::decode(row + a.rest, begin, n, rest);
-    for (int64_t i = 0; i < n; ++i) out[i] += rest[i];
+    if (a.residual_offset == 0) return;
+    float residual[kChunk];
+    Kv::decode(row + a.residual_offset, begin, n, residual);
+    for (int64_t i = 0; i < n; ++i) out[i] += residual[i];
   }
   static void decode_value(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
     decode_key(a, row, begin, n, out);
@@ -68,8 +68,8 @@ struct AnyRows {
     float whole[kMaxMixedHeadDim];
     whole_row(row, whole, a.head_dim);
     std::memcpy(out, whole + begin, static_cast<size_t>(n) * sizeof(float));
-    if (a.rest == 0) return;
-    whole_row(row + a.rest, whole, a.head_dim);
+    if (a.residual_offset == 0) return;
+    whole_row(row + a.residual_offset, whole, a.head_dim);
     for (int64_t i = 0; i < n; ++i) out[i] += whole[begin + i];
   }
 };

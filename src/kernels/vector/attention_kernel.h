@@ -44,7 +44,7 @@ struct AttentionScratch {
   alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
   alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
-  alignas(64) float rest[kMaxHeadDim];                 // residual of one row
+  alignas(64) float residual[kMaxHeadDim];             // residual of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
   alignas(64) float tables[18 * kMaxHeadDim];          // for levels' scales, zeros and values
   alignas(64) float turn[kMaxHeadDim];                 // rotation of a tile of keys before RoPE
@@ -97,7 +97,8 @@ inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, 
   find_rows(a, blocks, bytes, tile, seen, rows);
   for (int64_t j = seen.begin; j < seen.end; ++j) {
     for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(rows[j] + at);
-    for (int64_t at = 0; a.rest != 0 && at < bytes; at += 64) Simd::prefetch(rows[j] + a.rest + at);
+    for (int64_t at = 0; a.residual_offset != 0 && at < bytes; at += 64)
+      Simd::prefetch(rows[j] + a.residual_offset + at);
   }
 }
 
@@ -122,17 +123,18 @@ void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, i
       Kv::decode(from, to, n);
   };
   whole(row, out);
-  if (a.rest == 0 || row == kZeroRow) return;
-  whole(row + a.rest, s.rest);
-  add_row(s.rest, n, out);
+  if (a.residual_offset == 0 || row == kZeroRow) return;
+  whole(row + a.residual_offset, s.residual);
+  add_row(s.residual, n, out);
 }
 
 // Adds the terms of the keys of Simd::kLanes lanes.
 template <typename Kv>
-void add_transposed_rests(const AttentionArgs& a, const uint8_t* const* keys, float* kt, AttentionScratch& s) {
-  const uint8_t* rests[Simd::kLanes];
-  for (int64_t j = 0; j < Simd::kLanes; ++j) rests[j] = keys[j] == kZeroRow ? kZeroRow : keys[j] + a.rest;
-  Kv::transpose(rests, a.head_dim, s.rows, Simd::kLanes);
+void add_transposed_residuals(const AttentionArgs& a, const uint8_t* const* keys, float* kt, AttentionScratch& s) {
+  const uint8_t* residuals[Simd::kLanes];
+  for (int64_t j = 0; j < Simd::kLanes; ++j)
+    residuals[j] = keys[j] == kZeroRow ? kZeroRow : keys[j] + a.residual_offset;
+  Kv::transpose(residuals, a.head_dim, s.rows, Simd::kLanes);
   for (int64_t d = 0; d < a.head_dim; ++d)
     Simd::store(kt + d * kTile, Simd::add(Simd::load(kt + d * kTile), Simd::load(s.rows + d * Simd::kLanes)));
 }
@@ -142,14 +144,14 @@ template <typename Kv>
   for (const uint8_t*& row : s.key) row = kZeroRow;
   find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
   if constexpr (requires { Kv::transpose_tile(s.key, a.head_dim, s.kt); }) {
-    if (a.rest == 0 && a.head_dim % Kv::kTransposed == 0) return Kv::transpose_tile(s.key, a.head_dim, s.kt);
+    if (a.residual_offset == 0 && a.head_dim % Kv::kTransposed == 0) return Kv::transpose_tile(s.key, a.head_dim, s.kt);
   }
   const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
     if constexpr (!Kv::kByCall) {
       if (a.head_dim % Kv::kTransposed == 0) {
         Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
-        if (a.rest != 0) add_transposed_rests<Kv>(a, s.key + first, s.kt + first, s);
+        if (a.residual_offset != 0) add_transposed_residuals<Kv>(a, s.key + first, s.kt + first, s);
         continue;
       }
     }
@@ -455,7 +457,7 @@ inline void attend_tile(const RowParts& parts, const AttentionArgs& a, int64_t t
   if (a.scores) return attend_chunk<Decoded>(a, tile, row, row_end, s);
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
-  if (rows <= parts.stored_rows && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+  if (rows <= parts.stored_rows && a.residual_offset == 0 && value_dim_of(a) % Simd::kLanes == 0)
     return parts.attend_stored(a, tile, row, row_end, s);
   parts.load_values(a, keys, s);
   attend_chunk<Decoded>(a, tile, row, row_end, s);

@@ -293,7 +293,7 @@ void attend_amx_partition(const AttentionArgs& a, AmxScratch& s) {
 
 template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_amx(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kBf16MaxHeadDim || a.rest != 0) return attend<WideKeys, WideValues>(a);
+  if (a.head_dim > kBf16MaxHeadDim || a.residual_offset != 0) return attend<WideKeys, WideValues>(a);
   if (a.scores) return attend_bf16<Keys, WideKeys, Values, WideValues>(a);
   AmxScratch scratch;
   attend_amx_partition<Keys, Values>(a, scratch);

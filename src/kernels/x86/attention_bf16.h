@@ -480,7 +480,7 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
 // residuals.
 template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_bf16(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kBf16MaxHeadDim || a.rest != 0) return attend<WideKeys, WideValues>(a);
+  if (a.head_dim > kBf16MaxHeadDim || a.residual_offset != 0) return attend<WideKeys, WideValues>(a);
   Bf16Scratch scratch;
   attend_partition<Keys, Values>(a, scratch);
 }

@@ -142,7 +142,7 @@ void attend_pair_partition(const AttentionArgs& a, Bf16Scratch& s, ByteRowScratc
 // `Wide` reads heads that are too large, and rows with something added, with f32 arithmetic.
 template <typename Keys, typename Values, typename Wide>
 void attend_pair(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kBf16MaxHeadDim || a.rest != 0) return attend<Wide>(a);
+  if (a.head_dim > kBf16MaxHeadDim || a.residual_offset != 0) return attend<Wide>(a);
   Bf16Scratch s;
   ByteRowScratch b;
   attend_pair_partition<Keys, Values>(a, s, b);

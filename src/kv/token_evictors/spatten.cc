@@ -2,7 +2,7 @@
 // queries, heads and layers so far; each layer keeps fewer of the most attended than the one before, and what a layer
 // drops all later ones drop too (kv/token_cascade.h). The newest tokens are kept, which the paper does not do: sums of
 // all queries favor what has been there for long. Heads are pruned likewise (kv/head_cascade.h). The paper's
-// progressive quantization is a KV format (kv/row_rests.h).
+// progressive quantization is a KV format (kv/row_residuals.h).
 #include <fmt/format.h>
 
 #include <algorithm>

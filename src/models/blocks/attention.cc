@@ -72,10 +72,12 @@ void store_heads(const StoredKeys& to, const BatchSpan& span, int64_t token, con
   const int64_t block_tokens = to.kv.layout().block_tokens, within = slot % block_tokens;
   const BlockId block = to.batch.tables(to.group)[static_cast<size_t>(span.table + slot / block_tokens)];
   const int64_t key_at = within * to.kv.row_bytes(to.layer), value_at = within * to.kv.value_row_bytes(to.layer);
-  const int64_t rest = to.kv.rest_bytes(to.layer);
+  const int64_t residual_offset = to.kv.residual_bytes(to.layer);
   for (int64_t h = 0; h < kv_heads; ++h) {
-    encode_with_rest(to.key_codec, k + h * head_dim, rest, head_dim, to.kv.keys(to.layer, block, h) + key_at);
-    encode_with_rest(to.value_codec, v + h * head_dim, rest, head_dim, to.kv.values(to.layer, block, h) + value_at);
+    encode_with_residual(to.key_codec, k + h * head_dim, residual_offset, head_dim,
+                         to.kv.keys(to.layer, block, h) + key_at);
+    encode_with_residual(to.value_codec, v + h * head_dim, residual_offset, head_dim,
+                         to.kv.values(to.layer, block, h) + value_at);
   }
 }
 

@@ -13,30 +13,32 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostRestValues = kMaxMixedHeadDim;  // maximum number of values in a row with a residual
+inline constexpr int64_t kMostResidualValues = kMaxMixedHeadDim;  // maximum number of values in a row with a residual
 
-// `rest`: bytes from a row to its rest; 0: it has none.
-inline void encode_with_rest(const RowCodec& codec, const float* values, int64_t rest, int64_t n, uint8_t* row) {
+// `residual_offset`: bytes from a row to its residual; 0: it has none.
+inline void encode_with_residual(const RowCodec& codec, const float* values, int64_t residual_offset, int64_t n,
+                                 uint8_t* row) {
   codec.encode(values, row, n);
-  if (rest == 0) return;
-  std::array<float, kMostRestValues> left;
+  if (residual_offset == 0) return;
+  std::array<float, kMostResidualValues> left;
   codec.decode(row, left.data(), n);
   for (int64_t i = 0; i < n; ++i) left[static_cast<size_t>(i)] = values[i] - left[static_cast<size_t>(i)];
-  codec.encode(left.data(), row + rest, n);
+  codec.encode(left.data(), row + residual_offset, n);
 }
 
-// Row and rest.
-inline void decode_with_rest(const RowCodec& codec, const uint8_t* row, int64_t rest, int64_t n, float* values) {
+// Decodes the sum of a row and its residual.
+inline void decode_with_residual(const RowCodec& codec, const uint8_t* row, int64_t residual_offset, int64_t n,
+                                 float* values) {
   codec.decode(row, values, n);
-  if (rest == 0) return;
-  std::array<float, kMostRestValues> left;
-  codec.decode(row + rest, left.data(), n);
+  if (residual_offset == 0) return;
+  std::array<float, kMostResidualValues> left;
+  codec.decode(row + residual_offset, left.data(), n);
   for (int64_t i = 0; i < n; ++i) values[i] += left[static_cast<size_t>(i)];
 }
 
 // Counts the rows of attention, one for each head, token and layer, and the flat ones among them, which read residuals
 // (attention/flat_rows.h). Any thread may add.
-struct RestReads {
+struct ResidualReads {
   std::atomic<int64_t> rows = 0, flat = 0;
 
   void add(int64_t more, int64_t more_flat) {
