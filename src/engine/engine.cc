@@ -358,7 +358,7 @@ Result<std::shared_ptr<QueuePlace>> Engine::State::take_place(int64_t tokens) {
 Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream,
                                         std::shared_ptr<QueuePlace> place) {
   MILLRACE_TRY_VOID(core->check(request));
-  MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
+  MILLRACE_TRY(CompiledConstraint compiled, core->executor().chooser().compile(request.constraint, {}));
   MILLRACE_TRY(const auto rule, core->eviction_rule(request));
   const int64_t tokens = longest_stream(request, core->context(), rule.get());
   const ExecutorLimits& limits = core->executor().limits();
@@ -422,10 +422,10 @@ void Engine::cancel(RequestId id) { state_->cancel(id); }
 Result<void> Engine::check(const Request& request) const { return state_->core->check(request); }
 
 Result<CompiledConstraint> Engine::compile(const Constraint& constraint, const CompileOrder& order) const {
-  return state_->core->executor().compile(constraint, order);
+  return state_->core->executor().chooser().compile(constraint, order);
 }
 std::optional<Result<CompiledConstraint>> Engine::compiled(const Constraint& constraint) const {
-  return state_->core->executor().compiled(constraint);
+  return state_->core->executor().chooser().compiled(constraint);
 }
 
 Result<void> Engine::load_adapter(const std::string& name, const std::string& path) {

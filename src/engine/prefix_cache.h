@@ -17,7 +17,7 @@ namespace millrace {
 class PrefixCache {
  public:
   // `loop` has its executor and clock, and outlives the cache. Errors: user (an option), and those of
-  // Executor::make_store().
+  // KvHome::make_store().
   static Result<std::unique_ptr<PrefixCache>> create(LoopContext& loop, const EngineOptions& options);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;

@@ -223,41 +223,18 @@ class ScriptedStore final : public PrefixStore {
   TierTicket last_ = 0;
 };
 
-class ScriptedExecutor final : public Executor {
+class ScriptedHome final : public KvHome {
  public:
-  ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o)
-      : script_(script), clock_(clock), cost_(script) {
-    KvLayout layout{find_format("f32"), o.block_tokens, std::vector<KvLayer>(kScriptedLayers, {1, 1})};
-    auto pool = KvPool::create(layout, (o.kv_tokens + o.block_tokens - 1) / o.block_tokens);
-    EXPECT_TRUE(pool.ok());
-    pool_ = std::make_unique<KvPool>(std::move(*pool));
-    limits_ = {o.context, o.batch_tokens, script.outputs, 12345, 0};
-    limits_.prompts_apart = script.prompts_apart;
-  }
-  const ExecutorLimits& limits() const override { return limits_; }
-  KvPool& kv() override { return *pool_; }
+  ScriptedHome(Script& script, KvPool& pool) : KvHome(pool), script_(script) {}
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override {
-    return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, *pool_, tokens));
+    return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, kv(), tokens));
   }
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) override {
-    return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, *pool_));
+    return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, kv()));
   }
   bool before_attention(std::function<void(int64_t)> ready) override {
     if (script_.joins_early) ready_ = std::move(ready);
     return script_.joins_early;
-  }
-  CostModel* cost() override { return script_.has_costs ? &cost_ : nullptr; }
-  Result<void> check(const Request& request) const override {
-    if (request.prompt.front() == 0) return Error::unsupported("prompt: begins with 0");
-    return {};
-  }
-  Result<void> begin(LiveStream& stream) const override {
-    if (stream.sequence.request.sampling.seed == 13) return Error::unsupported("seed: 13");
-    return {};
-  }
-  void observe_attention() override { ++script_.observed_attention; }
-  bool hold_documents(LiveStream& stream, int64_t& budget) override {
-    return !script_.documents || script_.documents(stream.sequence, budget);
   }
   void move_keys(std::span<const BlockId>, int64_t slot, int64_t count, int64_t positions) override {
     script_.key_moves.push_back(fmt::format("move {} from {} by {}", count, slot, positions));
@@ -265,48 +242,11 @@ class ScriptedExecutor final : public Executor {
   void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
     script_.key_moves.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
   }
-  Result<void> check_context(bool weighs) const override {
-    return script_.has_contexts && !weighs ? Result<void>() : Executor::check_context(weighs);
-  }
-  Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }
-  void forward(std::span<const StepWork> work) override {
-    rows_.clear();
+  // What a pass does before each layer.
+  void before_layers() {
     for (int64_t layer = 0; layer < kScriptedLayers && ready_; ++layer) ready_(layer);
-    for (const StepWork& item : work) {
-      const Sequence& s = item.stream->sequence;
-      if (script_.damaged.empty()) compare(s, item.chunk.first);
-      for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) store(s, i);
-      for (int64_t row = 0; row < item.chunk.outputs(); ++row) rows_.push_back(item.stream);
-    }
-    int64_t tokens = 0;
-    for (const StepWork& item : work) tokens += item.chunk.count;
-    clock_.advance_ns(script_.step_ns + tokens * script_.token_ns);
-    if (script_.forwarded) script_.forwarded(work);
   }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
-    const Sequence& s = stream.sequence;
-    EXPECT_EQ(rows_.at(static_cast<size_t>(row)), &stream);
-    compare(s, s.size());
-    if (s.generated() == script_.fails_at) return Error::internal("choose: no next token");
-    event.token = static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(s.generated()));
-    event.logprob = {event.token, script_.logprob ? script_.logprob(s) : -1.0f};
-    return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
-  }
-  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
-    const Sequence& s = rows_.at(static_cast<size_t>(row))->sequence;
-    compare(s, s.size());
-    out = script_.likeliest(s.tokens);
-    if (std::ssize(out) > count) out.resize(static_cast<size_t>(count));
-  }
-  std::vector<TokenId> end_tokens() const override { return script_.end_tokens; }
-  void write(LiveStream&, TokenEvent& event) override { event.text = fmt::format("<{}>", event.token); }
-  void flush(LiveStream&, TokenEvent& event) override { event.text += "."; }
-
- private:
-  float* row(const Sequence& s, int64_t slot, int64_t layer) {
-    const BlockId block = s.kv.blocks.at(static_cast<size_t>(slot / pool_->layout().block_tokens));
-    return reinterpret_cast<float*>(pool_->keys(layer, block, 0)) + slot % pool_->layout().block_tokens;
-  }
+  // Keys are the tokens' ids.
   void store(const Sequence& s, int64_t token) {
     for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
       *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.token_at(token));
@@ -318,13 +258,112 @@ class ScriptedExecutor final : public Executor {
         ASSERT_EQ(*row(s, i, layer), static_cast<float>(s.tokens.at(static_cast<size_t>(i))))
             << "stream " << s.id << ", token " << i;
   }
+
+ private:
+  float* row(const Sequence& s, int64_t slot, int64_t layer) {
+    const BlockId block = s.kv.blocks.at(static_cast<size_t>(slot / kv().layout().block_tokens));
+    return reinterpret_cast<float*>(kv().keys(layer, block, 0)) + slot % kv().layout().block_tokens;
+  }
+
+  Script& script_;
+  std::function<void(int64_t)> ready_;
+};
+
+class ScriptedChooser final : public TokenChooser {
+ public:
+  ScriptedChooser(Script& script, ScriptedHome& home) : script_(script), home_(home) {}
+  Result<void> begin(LiveStream& stream) const override {
+    if (stream.sequence.request.sampling.seed == 13) return Error::unsupported("seed: 13");
+    return {};
+  }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+    const Sequence& s = stream.sequence;
+    EXPECT_EQ(rows.at(static_cast<size_t>(row)), &stream);
+    home_.compare(s, s.size());
+    if (s.generated() == script_.fails_at) return Error::internal("choose: no next token");
+    event.token = static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(s.generated()));
+    event.logprob = {event.token, script_.logprob ? script_.logprob(s) : -1.0f};
+    return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
+  }
+  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
+    const Sequence& s = rows.at(static_cast<size_t>(row))->sequence;
+    home_.compare(s, s.size());
+    out = script_.likeliest(s.tokens);
+    if (std::ssize(out) > count) out.resize(static_cast<size_t>(count));
+  }
+  std::vector<TokenId> end_tokens() const override { return script_.end_tokens; }
+  void write(LiveStream&, TokenEvent& event) override { event.text = fmt::format("<{}>", event.token); }
+  void flush(LiveStream&, TokenEvent& event) override { event.text += "."; }
+
+  std::vector<LiveStream*> rows;  // of the last pass
+
+ private:
+  Script& script_;
+  ScriptedHome& home_;
+};
+
+class ScriptedPlacer final : public DocumentPlacer {
+ public:
+  explicit ScriptedPlacer(Script& script) : script_(script) {}
+  Result<void> check_context(bool weighs) const override {
+    if (script_.has_contexts && !weighs) return {};
+    return Error::unsupported("context: this executor computes no keys that it could move");
+  }
+  bool hold_documents(LiveStream& stream, int64_t& budget) override {
+    return !script_.documents || script_.documents(stream.sequence, budget);
+  }
+
+ private:
+  Script& script_;
+};
+
+class ScriptedExecutor final : public Executor {
+ public:
+  ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o)
+      : script_(script), clock_(clock), cost_(script), pool_(open_pool(o)), home_(script, *pool_) {
+    limits_ = {o.context, o.batch_tokens, script.outputs, 12345, 0};
+    limits_.prompts_apart = script.prompts_apart;
+    set_parts(
+        {.home = &home_, .chooser = &chooser_, .documents = &placer_, .cost = script.has_costs ? &cost_ : nullptr});
+  }
+  const ExecutorLimits& limits() const override { return limits_; }
+  Result<void> check(const Request& request) const override {
+    if (request.prompt.front() == 0) return Error::unsupported("prompt: begins with 0");
+    return {};
+  }
+  void observe_attention() override { ++script_.observed_attention; }
+  Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }
+  void forward(std::span<const StepWork> work) override {
+    chooser_.rows.clear();
+    home_.before_layers();
+    for (const StepWork& item : work) {
+      const Sequence& s = item.stream->sequence;
+      if (script_.damaged.empty()) home_.compare(s, item.chunk.first);
+      for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) home_.store(s, i);
+      for (int64_t row = 0; row < item.chunk.outputs(); ++row) chooser_.rows.push_back(item.stream);
+    }
+    int64_t tokens = 0;
+    for (const StepWork& item : work) tokens += item.chunk.count;
+    clock_.advance_ns(script_.step_ns + tokens * script_.token_ns);
+    if (script_.forwarded) script_.forwarded(work);
+  }
+
+ private:
+  static std::unique_ptr<KvPool> open_pool(const EngineOptions& o) {
+    KvLayout layout{find_format("f32"), o.block_tokens, std::vector<KvLayer>(kScriptedLayers, {1, 1})};
+    auto pool = KvPool::create(layout, (o.kv_tokens + o.block_tokens - 1) / o.block_tokens);
+    EXPECT_TRUE(pool.ok());
+    return std::make_unique<KvPool>(std::move(*pool));
+  }
+
   Script& script_;
   ManualClock& clock_;
   ScriptedCost cost_;
   std::unique_ptr<KvPool> pool_;
+  ScriptedHome home_;
+  ScriptedChooser chooser_{script_, home_};
+  ScriptedPlacer placer_{script_};
   ExecutorLimits limits_;
-  std::function<void(int64_t)> ready_;
-  std::vector<LiveStream*> rows_;
 };
 
 // Blocks of 4 tokens, steps of 16, streams of 64 at most.
@@ -354,7 +393,7 @@ class ScriptedEngine {
                           Script given = {}, std::unique_ptr<Drafter> drafter = nullptr)
       : script(std::move(given)) {
     auto executor = std::make_unique<ScriptedExecutor>(script, clock, options);
-    pool = &executor->kv();
+    pool = &executor->home().kv();
     auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy), std::move(drafter));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     if (made.ok()) core = std::move(*made);

@@ -109,10 +109,11 @@ StepShape StepRunner::gather(StepPlan& plan, bool replayed) {
   work_.clear();
   const int64_t most = replayed ? INT64_MAX : loop_.limits.batch_tokens;
   int64_t budget = most;
+  DocumentPlacer* const placer = loop_.executor->documents();
   StepShape shape;
   for (size_t i = 0; i < plan.chunks.size();) {
     LiveStream& stream = *lists_.find(plan.chunks[i].request);
-    if (!loop_.executor->hold_documents(stream, budget)) {
+    if (placer && !placer->hold_documents(stream, budget)) {
       plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
       continue;
     }
@@ -138,7 +139,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   bool other_work = reads();
   for (const StepWork& item : work_) {
     if (!refresh_is_due(*item.stream, item.chunk.first, loop_.limits.batch_tokens)) continue;
-    loop_.executor->refresh(*item.stream);
+    loop_.executor->documents()->refresh(*item.stream);
     item.stream->stale.clear();
     other_work = true;
   }
@@ -188,7 +189,7 @@ void StepRunner::count_computed(double seconds) {
 }
 
 void StepRunner::sample(std::vector<TokenEvent>& events) {
-  loop_.executor->choose_ahead(work_, drafts_.acceptance());
+  loop_.executor->chooser().choose_ahead(work_, drafts_.acceptance());
   int64_t row = 0;
   bool ended = false;
   for (const StepWork& item : work_) {
@@ -241,7 +242,7 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   for (int64_t at = -1;; ++kept) {
     if (!commit(*item.stream, row + 1 + at, events)) return false;
     at = drafts_.next(s, at, drafted);
-    if (at < 0 || !loop_.executor->may_choose(*item.stream, row + 1 + at)) break;
+    if (at < 0 || !loop_.executor->chooser().may_choose(*item.stream, row + 1 + at)) break;
     keep_drafted(*item.stream, kept, at - kept);
   }
   drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
@@ -288,7 +289,7 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
     closer_.finish(stream, FinishReason::length, std::move(event), events);
     return false;
   }
-  auto stopped = loop_.executor->choose(stream, row, event);
+  auto stopped = loop_.executor->chooser().choose(stream, row, event);
   if (!stopped.ok()) {
     event.error = stopped.error();
     closer_.finish(stream, FinishReason::error, std::move(event), events);

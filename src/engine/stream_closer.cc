@@ -35,7 +35,7 @@ void StreamCloser::finish(LiveStream& stream, FinishReason reason, TokenEvent ev
   event.answer = answer_of(s.id);
   event.finish = reason;
   event.last = true;
-  if (reason != FinishReason::error) loop_.executor->flush(stream, event);
+  if (reason != FinishReason::error) loop_.executor->chooser().flush(stream, event);
   event.timings = timings(s, s.generated(), loop_.now());
   if (stream.eviction) event.timings.evictions = stream.eviction->decisions();
   if (event.made_ns == 0) event.made_ns = loop_.now();

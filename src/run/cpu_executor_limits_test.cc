@@ -48,8 +48,8 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EXPECT_EQ(executor->limits().outputs, 8);
   EXPECT_EQ(executor->limits().request_bytes, 0);  // no budget, no limit
   EXPECT_GT(executor->limits().scratch_bytes, 0);
-  EXPECT_EQ(executor->kv().total_blocks(), 8 * 128 / 16);
-  EXPECT_EQ(executor->kv().layout().block_tokens, 16);
+  EXPECT_EQ(executor->home().kv().total_blocks(), 8 * 128 / 16);
+  EXPECT_EQ(executor->home().kv().layout().block_tokens, 16);
   o.context = 100;
   o.max_streams = 700;
   o.batch_tokens = 600;
@@ -57,9 +57,9 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EXPECT_EQ(executor->limits().context, 100);
   EXPECT_EQ(executor->limits().tokens, 700);
   EXPECT_EQ(executor->limits().outputs, 700);
-  EXPECT_EQ(executor->kv().total_blocks(), 65536 / 16);  // not 700 x 100
+  EXPECT_EQ(executor->home().kv().total_blocks(), 65536 / 16);  // not 700 x 100
   o.kv_tokens = 33;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 3);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 3);
   o.context = 128;
   o.kv_tokens = 0;
   o.max_streams = 1;
@@ -67,7 +67,7 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   executor = make(o);
   EXPECT_EQ(executor->limits().tokens, 4);
   EXPECT_EQ(executor->limits().outputs, 1);
-  EXPECT_EQ(executor->kv().total_blocks(), 8);
+  EXPECT_EQ(executor->home().kv().total_blocks(), 8);
 }
 
 TEST(CpuExecutorLimits, MemoryBudget) {
@@ -75,9 +75,9 @@ TEST(CpuExecutorLimits, MemoryBudget) {
   o.max_streams = 300;
   auto executor = make(o, int64_t{3} << 30);
   EXPECT_EQ(executor->limits().request_bytes, 2 * 300 * request_memory(128));
-  EXPECT_GT(executor->kv().total_blocks(), 300 * 128 / 16);  // the remaining budget
+  EXPECT_GT(executor->home().kv().total_blocks(), 300 * 128 / 16);  // the remaining budget
   o.kv_tokens = 320;
-  EXPECT_EQ(make(o, int64_t{3} << 30)->kv().total_blocks(), 20);
+  EXPECT_EQ(make(o, int64_t{3} << 30)->home().kv().total_blocks(), 20);
   o.kv_tokens = int64_t{1} << 34;
   const Error much = failure(o, int64_t{3} << 30);
   EXPECT_EQ(much.kind, ErrorKind::resource);
@@ -135,8 +135,8 @@ TEST(CpuExecutorLimits, InvalidNamesAndSizes) {
   EXPECT_EQ(failure(o).message, "KV pool: 'paged' or 'virtual', got 'heap'");
   o.kv_pool = "virtual";
   auto pages = make(o);
-  EXPECT_GT(pages->kv().layout().block_tokens, 16);
-  EXPECT_EQ(pages->kv().layout().block_tokens % 16, 0);
+  EXPECT_GT(pages->home().kv().layout().block_tokens, 16);
+  EXPECT_EQ(pages->home().kv().layout().block_tokens % 16, 0);
   o = one_thread();
   o.adapters = {"one=/nowhere"};
   EXPECT_FALSE(CpuExecutor::create(golden(), o).ok());
@@ -214,8 +214,9 @@ LiveStream make_stream(Executor& executor, const Request& request) {
   s.prompt_tokens = s.size();
   s.request = request;
   s.prefix.caches = true;
-  EXPECT_TRUE(executor.begin(stream).ok());
-  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.kv.blocks.push_back(*executor.kv().allocate());
+  EXPECT_TRUE(executor.chooser().begin(stream).ok());
+  for (int64_t i = 0; i < executor.home().kv().blocks_for(s.size() + 8); ++i)
+    s.kv.blocks.push_back(*executor.home().kv().allocate());
   return stream;
 }
 
@@ -260,7 +261,7 @@ TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
 
 TEST(CpuExecutorLimits, EndTokens) {
   auto executor = make(one_thread());
-  const TokenId end = executor->end_tokens().at(0);
+  const TokenId end = executor->chooser().end_tokens().at(0);
   for (int variant = 0; variant < 4; ++variant) {
     Request request = prompt_of(5);
     request.sampling.allowed_tokens = {variant == 2 ? TokenId{20} : end};
@@ -271,7 +272,7 @@ TEST(CpuExecutorLimits, EndTokens) {
     LiveStream stream = make_stream(*executor, request);
     executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
     TokenEvent event;
-    const auto stopped = executor->choose(stream, 0, event);
+    const auto stopped = executor->chooser().choose(stream, 0, event);
     if (variant == 1 && !stopped.ok()) continue;  // no token is allowed next
     ASSERT_TRUE(stopped.ok()) << variant << " " << stopped.error().message;
     EXPECT_EQ(*stopped, variant == 0 || variant == 2) << variant;
@@ -292,11 +293,11 @@ TEST(CpuExecutorLimits, LogprobsAreOfTheModelsDistribution) {
     const std::vector<float> row(executor->logits(), executor->logits() + vocab);
     const Logprobs expected = compute_logprobs(row, 20, 3);
     std::vector<TokenLogprob> likeliest;
-    executor->likeliest(0, 3, likeliest);
+    executor->chooser().likeliest(0, 3, likeliest);
     ASSERT_EQ(likeliest.size(), 3u);
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(likeliest[i].token, expected.top[i].token);
     TokenEvent event;
-    ASSERT_TRUE(executor->choose(stream, 0, event).ok());
+    ASSERT_TRUE(executor->chooser().choose(stream, 0, event).ok());
     EXPECT_EQ(event.token, 20);
     EXPECT_EQ(std::ssize(event.top_logprobs), std::max<int64_t>(0, wanted));
     EXPECT_EQ(event.logprob.logprob, wanted >= 0 ? expected.chosen.logprob : 0);
@@ -304,14 +305,14 @@ TEST(CpuExecutorLimits, LogprobsAreOfTheModelsDistribution) {
     scored.scored = true;
     executor->forward(std::vector<StepWork>{{&scored, {0, 0, 5, true}}});
     TokenEvent ranked;
-    ASSERT_TRUE(executor->choose(scored, 0, ranked).ok());
+    ASSERT_TRUE(executor->chooser().choose(scored, 0, ranked).ok());
     EXPECT_LT(ranked.logprob.logprob, 0);
   }
 }
 
 TEST(CpuExecutorLimits, EndTokensProduceNoText) {
   auto executor = make(one_thread());
-  const TokenId end = executor->end_tokens().at(0);
+  const TokenId end = executor->chooser().end_tokens().at(0);
   for (bool ignore : {false, true}) {
     Request request = prompt_of(5);
     request.ignore_eos = ignore;
@@ -319,11 +320,11 @@ TEST(CpuExecutorLimits, EndTokensProduceNoText) {
     LiveStream stream = make_stream(*executor, request);
     TokenEvent event;
     event.token = 20;
-    executor->write(stream, event);
+    executor->chooser().write(stream, event);
     EXPECT_FALSE(event.text.empty());
     event = {};
     event.token = end;
-    executor->write(stream, event);
+    executor->chooser().write(stream, event);
     EXPECT_EQ(event.text.empty(), !ignore) << event.text;
   }
 }

@@ -28,7 +28,7 @@ class DocumentRows {
   static Result<std::unique_ptr<DocumentRows>> create(const LanguageModel& model, std::shared_ptr<ThreadPool> threads,
                                                       ForwardLimits limits, int64_t tokens, bool shares);
 
-  // Executor::hold_part() and put_part(). `target`: of the streams.
+  // DocumentPlacer::hold_part() and put_part(). `target`: of the streams.
   bool hold(LiveStream& stream, const ContextPart& part, int64_t& budget);
   int64_t put(LiveStream& stream, const ContextPart& part, int64_t count, ModelRunner& target);
 

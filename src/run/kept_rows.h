@@ -33,7 +33,7 @@ class KeptRows {
 
   // Computes tokens [first, first + count) of the own stream that has these blocks.
   using Compute = std::function<void(const RowsLease& lease, int64_t first, int64_t count)>;
-  // Executor::hold_part(): computes what is missing, `most` tokens at a time.
+  // DocumentPlacer::hold_part(): computes what is missing, `most` tokens at a time.
   bool hold(LiveStream& stream, const ContextPart& part, int64_t& budget, int64_t most, const Compute& compute);
   // After the stream's next `count` tokens were put, of those that it holds: lets them go where the part ends. Returns
   // how many of them were found.

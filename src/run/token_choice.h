@@ -29,9 +29,9 @@ class TokenChoice {
   // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm. `acceptance`
   // outlives the calls of choose() for this step.
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
-  // See Executor::may_choose().
+  // See TokenChooser::may_choose().
   bool may_choose(LiveStream& stream, int64_t row) const;
-  // See Executor::choose(). What sampling ahead threw is thrown here.
+  // See TokenChooser::choose(). What sampling ahead threw is thrown here.
   Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
   // Drops results that were not asked for.
   void forget();
