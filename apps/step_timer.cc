@@ -74,7 +74,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
     for (int64_t at = 0; at < limits.stream_tokens; ++at)
       s.tokens.push_back(
           static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));
-    MILLRACE_TRY_VOID(timer->executor_->chooser().begin(*stream));
+    MILLRACE_TRY_VOID(timer->executor_->chooser().begin(stream->ref()));
     timer->streams_.push_back(std::move(stream));
   }
   MILLRACE_TRY_VOID(timer->fill());
@@ -100,7 +100,8 @@ Result<void> StepTimer::fill() {
 
 Result<double> StepTimer::run(const StepDesign& design) {
   const KvPool& kv = executor_->home().kv();
-  work_.clear();
+  input_.clear();
+  std::vector<LiveStream*> sampled;
   auto next = blocks_.begin();
   for (const PlannedChunk& chunk : design) {
     LiveStream& stream = *streams_.at(static_cast<size_t>(chunk.request));
@@ -110,15 +111,15 @@ Result<double> StepTimer::run(const StepDesign& design) {
     stream.sequence.kv.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
-    work_.push_back({&stream, chunk});
+    add_chunk(stream.source(), chunk, input_);
+    if (chunk.sample) sampled.push_back(&stream);
   }
   const auto start = StepClock::now();
-  executor_->forward(work_);
+  executor_->forward(input_, output_);
   int64_t row = 0;
-  for (StepWork& item : work_) {
-    if (!item.chunk.sample) continue;
+  for (LiveStream* stream : sampled) {
     TokenEvent event;
-    MILLRACE_TRY_VOID(executor_->chooser().choose(*item.stream, row++, event));
+    MILLRACE_TRY_VOID(executor_->chooser().choose(stream->ref(), row++, event));
   }
   return seconds_since(start);
 }

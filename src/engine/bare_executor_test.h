@@ -19,9 +19,9 @@ class BareHome : public KvHome {
 
 class BareChooser : public TokenChooser {
  public:
-  Result<void> begin(LiveStream&) const override { return {}; }
-  Result<bool> choose(LiveStream&, int64_t, TokenEvent&) override { return true; }
-  void flush(LiveStream&, TokenEvent&) override {}
+  Result<void> begin(StreamRef) const override { return {}; }
+  Result<bool> choose(StreamRef, int64_t, TokenEvent&) override { return true; }
+  void flush(StreamRef, TokenEvent&) override {}
 };
 
 // Its parts are bare ones; a derived class may replace them.
@@ -33,7 +33,7 @@ class BareExecutor : public Executor {
   }
   const ExecutorLimits& limits() const override { return own_limits; }
   Result<void> check(const Request&) const override { return {}; }
-  void forward(std::span<const StepWork>) override {}
+  void forward(const StepInput&, StepOutput& output) override { output.clear(); }
 
   ExecutorLimits own_limits;
 

@@ -141,14 +141,14 @@ void BeamDriver::emit(BeamGroup& group, int64_t answer, const BeamAnswer& beam, 
     event.made_ns = loop_.now();
     if (i < beam.tokens.size()) {
       event.token = beam.tokens[i].chosen.token;
-      loop_.executor->chooser().write(slot, event);
+      loop_.executor->chooser().write(slot.ref(), event);
       if (first.request.sampling.logprobs >= 0) {
         event.logprob = beam.tokens[i].chosen;
         event.top_logprobs = beam.tokens[i].top;
       }
     }
     if (i + 1 == count) {
-      loop_.executor->chooser().flush(slot, event);
+      loop_.executor->chooser().flush(slot.ref(), event);
       event.finish = beam.ended ? FinishReason::stop : reason;
       event.score = beam.score;
       event.last = last;

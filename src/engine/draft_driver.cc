@@ -108,7 +108,7 @@ void DraftDriver::propose_whole(const StreamLists& lists) {
   const int64_t began = loop_->now();
   for (const StreamPtr& stream : lists.running()) {
     stream->sequence.draft.clear();
-    stream->odds = nullptr;
+    stream->own.odds = nullptr;
     if (may_draft(*stream)) offer(*stream);
   }
   loop_->stats.draft_seconds += seconds_of(loop_->now() - began);
@@ -280,7 +280,8 @@ void DraftDriver::gather(std::span<const StepWork> work) {
   chunks_.clear();
   for (const StepWork& item : work)
     if (!item.lost)
-      chunks_.push_back({item.stream, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
+      chunks_.push_back(
+          {&item.stream->own, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
 }
 
 bool DraftDriver::before_pass(std::span<StepWork> work) {

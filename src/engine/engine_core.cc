@@ -213,7 +213,7 @@ void EngineCore::hold_back(std::vector<TokenEvent>& events) {
     TokenEvent event;
     const bool failed = MaskWorker::out_of_memory(*stream);
     if (failed) event.error = Error::resource("constraint: out of memory while computing the allowed tokens");
-    const FinishReason reason = stream->sampler->ended() ? FinishReason::stop : FinishReason::length;
+    const FinishReason reason = stream->own.sampler->ended() ? FinishReason::stop : FinishReason::length;
     closer_.finish(*stream, failed ? FinishReason::error : reason, std::move(event), events);
   }
   if (!over.empty()) lists_.erase_ended_running();

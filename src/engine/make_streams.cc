@@ -33,7 +33,7 @@ class StreamMaker {
     s.request = std::move(request);
     s.kv.by_layer = loop_.kv().by_layer();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
-    MILLRACE_TRY_VOID(loop_.executor->chooser().begin(*stream));
+    MILLRACE_TRY_VOID(loop_.executor->chooser().begin(stream->ref()));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
     const DocumentPlacer* placer = loop_.executor->documents();
@@ -44,7 +44,7 @@ class StreamMaker {
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
-    s.prefix.scope = cache_.scope_of(s.request, stream->adapters, !stream->context.empty());
+    s.prefix.scope = cache_.scope_of(s.request, stream->own.adapters, !stream->context.empty());
     return stream;
   }
 
@@ -58,7 +58,7 @@ class StreamMaker {
       MILLRACE_TRY(auto stream, make(answer, std::move(one)));
       stream->sequence.parent = answer > 0 && !stream->eviction && stream->context.empty() ? id_ : 0;
       stream->answers = group;
-      stream->scored = group && group->ranks();
+      stream->own.scored = group && group->ranks();
       streams.push_back(std::move(stream));
     }
     return streams;

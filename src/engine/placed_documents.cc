@@ -78,12 +78,12 @@ void PlacedDocuments::place(LiveStream& stream) {
   for (note_border(stream); s.computed == s.kv.border && left_ > 0; note_border(stream)) {
     const ContextPart& part = *part_of(stream.context, s.computed);
     const int64_t before = left_;
-    const bool complete = loop_.executor->documents()->hold_part(stream, part, left_);
+    const bool complete = loop_.executor->documents()->hold_part(stream.ref(), part, left_);
     loop_.stats.prompt_tokens += before - left_;
     worked_ |= left_ < before;
     const int64_t count = std::min(left_, part.end - s.computed);
     if (!complete || count <= 0 || !ledger_.reserve(stream, s.computed + count)) return;
-    take_placed(s, count, loop_.executor->documents()->put_part(stream, part, count));
+    take_placed(s, count, loop_.executor->documents()->put_part(stream.ref(), part, count));
   }
 }
 

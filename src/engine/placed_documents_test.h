@@ -39,12 +39,12 @@ class PartsExecutor final : public BareExecutor, public DocumentPlacer {
     set_parts({.home = &home_, .chooser = &chooser(), .documents = this});
   }
   Result<void> check_context(bool) const override { return {}; }
-  bool hold_part(LiveStream&, const ContextPart& part, int64_t& budget) override {
+  bool hold_part(StreamRef, const ContextPart& part, int64_t& budget) override {
     calls.push_back(fmt::format("hold {} with {}", part.begin, budget));
     budget -= held_cost;
     return complete;
   }
-  int64_t put_part(LiveStream&, const ContextPart& part, int64_t count) override {
+  int64_t put_part(StreamRef, const ContextPart& part, int64_t count) override {
     calls.push_back(fmt::format("put {} of {}", count, part.begin));
     return known;
   }

@@ -5,12 +5,12 @@
 #include <functional>
 #include <memory>
 
+#include "engine/live_stream.h"
 #include "engine/loop_context.h"
 #include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "kv/tiers/prefix_store.h"
 #include "models/lora/adapter.h"
-#include "run/live_stream.h"
 
 namespace millrace {
 

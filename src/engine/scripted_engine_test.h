@@ -31,7 +31,8 @@ struct Script {
   std::vector<TokenId> end_tokens;
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
   std::function<float(const Sequence& stream)> logprob;                                    // of the next token
-  std::function<void(std::span<const StepWork>)> forwarded;                                // after each step
+  // After each step, with its streams.
+  std::function<void(const StepInput& input, std::span<const Sequence* const> streams)> forwarded;
   int64_t fails_at = -1;         // choose() fails for a stream with this many generated tokens
   std::optional<Error> failure;  // of the weights, after the next steps
   std::function<bool(const Sequence& stream, int64_t& budget)> documents;  // empty: all that are encoded are held
@@ -272,13 +273,14 @@ class ScriptedHome final : public KvHome {
 class ScriptedChooser final : public TokenChooser {
  public:
   ScriptedChooser(Script& script, ScriptedHome& home) : script_(script), home_(home) {}
-  Result<void> begin(LiveStream& stream) const override {
+  Result<void> begin(StreamRef stream) const override {
     if (stream.sequence.request.sampling.seed == 13) return Error::unsupported("seed: 13");
+    streams_[stream.sequence.id] = &stream.sequence;
     return {};
   }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+  Result<bool> choose(StreamRef stream, int64_t row, TokenEvent& event) override {
     const Sequence& s = stream.sequence;
-    EXPECT_EQ(rows.at(static_cast<size_t>(row)), &stream);
+    EXPECT_EQ(rows.at(static_cast<size_t>(row)), &s);
     home_.compare(s, s.size());
     if (s.generated() == script_.fails_at) return Error::internal("choose: no next token");
     event.token = static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(s.generated()));
@@ -286,20 +288,23 @@ class ScriptedChooser final : public TokenChooser {
     return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
   }
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
-    const Sequence& s = rows.at(static_cast<size_t>(row))->sequence;
+    const Sequence& s = *rows.at(static_cast<size_t>(row));
     home_.compare(s, s.size());
     out = script_.likeliest(s.tokens);
     if (std::ssize(out) > count) out.resize(static_cast<size_t>(count));
   }
   std::vector<TokenId> end_tokens() const override { return script_.end_tokens; }
-  void write(LiveStream&, TokenEvent& event) override { event.text = fmt::format("<{}>", event.token); }
-  void flush(LiveStream&, TokenEvent& event) override { event.text += "."; }
+  void write(StreamRef, TokenEvent& event) override { event.text = fmt::format("<{}>", event.token); }
+  void flush(StreamRef, TokenEvent& event) override { event.text += "."; }
 
-  std::vector<LiveStream*> rows;  // of the last pass
+  const Sequence* find(RequestId stream) const { return streams_.at(stream); }
+
+  std::vector<const Sequence*> rows;  // of the last pass
 
  private:
   Script& script_;
   ScriptedHome& home_;
+  mutable std::map<RequestId, const Sequence*> streams_;  // that have begun; ended ones, too
 };
 
 class ScriptedPlacer final : public DocumentPlacer {
@@ -309,7 +314,7 @@ class ScriptedPlacer final : public DocumentPlacer {
     if (script_.has_contexts && !weighs) return {};
     return Error::unsupported("context: this executor computes no keys that it could move");
   }
-  bool hold_documents(LiveStream& stream, int64_t& budget) override {
+  bool hold_documents(StreamRef stream, const DocumentTokens*, int64_t& budget) override {
     return !script_.documents || script_.documents(stream.sequence, budget);
   }
 
@@ -333,19 +338,21 @@ class ScriptedExecutor final : public Executor {
   }
   void observe_attention() override { ++script_.observed_attention; }
   Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }
-  void forward(std::span<const StepWork> work) override {
+  void forward(const StepInput& input, StepOutput& output) override {
+    output.clear();
     chooser_.rows.clear();
     home_.before_layers();
-    for (const StepWork& item : work) {
-      const Sequence& s = item.stream->sequence;
-      if (script_.damaged.empty()) home_.compare(s, item.chunk.first);
-      for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) home_.store(s, i);
-      for (int64_t row = 0; row < item.chunk.outputs(); ++row) chooser_.rows.push_back(item.stream);
-    }
+    std::vector<const Sequence*> streams;
     int64_t tokens = 0;
-    for (const StepWork& item : work) tokens += item.chunk.count;
+    for (const StepChunk& chunk : input.chunks) {
+      const Sequence& s = *streams.emplace_back(chooser_.find(chunk.stream));
+      if (script_.damaged.empty()) home_.compare(s, chunk.first);
+      for (int64_t i = chunk.first; i < chunk.first + chunk.tokens; ++i) home_.store(s, i);
+      for (int64_t row = 0; row < chunk.outputs; ++row) chooser_.rows.push_back(&s);
+      tokens += chunk.tokens;
+    }
     clock_.advance_ns(script_.step_ns + tokens * script_.token_ns);
-    if (script_.forwarded) script_.forwarded(work);
+    if (script_.forwarded) script_.forwarded(input, streams);
   }
 
  private:

@@ -32,7 +32,7 @@ std::optional<Result<CompiledConstraint>> CpuChooser::compiled(const Constraint&
   return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
 }
 
-Result<void> CpuChooser::begin(LiveStream& stream) const {
+Result<void> CpuChooser::begin(StreamRef stream) const {
   const Request& request = stream.sequence.request;
   const Tokenizer* tokenizer = model_.parts().tokenizer.get();
   SamplerSetup setup;
@@ -41,7 +41,7 @@ Result<void> CpuChooser::begin(LiveStream& stream) const {
     const DetokenizerOptions shown{
         .skip_special = request.skip_special,
         .markers = request.show_markers || request.constraint.kind != Constraint::Kind::none};
-    stream.detokenizer = std::make_unique<Detokenizer>(*tokenizer, shown);
+    stream.own.detokenizer = std::make_unique<Detokenizer>(*tokenizer, shown);
   } else {
     setup.options = request.sampling;
   }
@@ -49,17 +49,17 @@ Result<void> CpuChooser::begin(LiveStream& stream) const {
   if (request.constraint.kind != Constraint::Kind::none) {
     MILLRACE_TRY(setup.grammar, grammars_->get(request.constraint));
   }
-  MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
-  for (TokenId token : request.prompt) stream.sampler->accept(token);
-  MILLRACE_TRY(stream.stop, AnswerStops::create(request));
+  MILLRACE_TRY(stream.own.sampler, SamplerChain::create(setup));
+  for (TokenId token : request.prompt) stream.own.sampler->accept(token);
+  MILLRACE_TRY(stream.own.stop, AnswerStops::create(request));
   return request.adapters.empty() ? Result<void>() : begin_adapters(stream);
 }
 
-Result<void> CpuChooser::begin_adapters(LiveStream& stream) const {
-  MILLRACE_TRY(stream.adapters, adapters_.find(stream.sequence.request.adapters));
+Result<void> CpuChooser::begin_adapters(StreamRef stream) const {
+  MILLRACE_TRY(stream.own.adapters, adapters_.find(stream.sequence.request.adapters));
   const ArchSpec& spec = model_.parts().model->spec();
   for (ModelRunner* runner : {&runner_, rows_runner_}) {
-    for (const LoraUse& use : stream.adapters) {
+    for (const LoraUse& use : stream.own.adapters) {
       const int64_t bytes = runner ? runner->adapters().wanted(spec, use.adapter->rank()) : 0;
       if (bytes == 0) continue;
       MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_.parts().accounts, "adapters", bytes,
@@ -71,11 +71,11 @@ Result<void> CpuChooser::begin_adapters(LiveStream& stream) const {
   return {};
 }
 
-void CpuChooser::choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) {
+void CpuChooser::choose_ahead(std::span<const ChoiceWork> work, const Acceptance& acceptance) {
   choice_.choose_ahead(work, acceptance, runner_.logits());
 }
 
-Result<bool> CpuChooser::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
+Result<bool> CpuChooser::choose(StreamRef stream, int64_t row, TokenEvent& event) {
   return choice_.choose(stream, row, runner_.logits(), event);
 }
 
@@ -97,16 +97,16 @@ std::vector<TokenId> CpuChooser::end_tokens() const {
   return tokenizer ? tokenizer->spec().eog : std::vector<TokenId>();
 }
 
-void CpuChooser::write(LiveStream& stream, TokenEvent& event) {
+void CpuChooser::write(StreamRef stream, TokenEvent& event) {
   const Tokenizer* tokenizer = model_.parts().tokenizer.get();
   const bool silent = tokenizer && tokenizer->is_eog(event.token) && !stream.sequence.request.ignore_eos;
-  if (stream.detokenizer && !silent) event.text = stream.detokenizer->push(event.token);
+  if (stream.own.detokenizer && !silent) event.text = stream.own.detokenizer->push(event.token);
 }
 
-void CpuChooser::flush(LiveStream& stream, TokenEvent& event) {
-  if (!stream.detokenizer) return;
-  event.text += stream.stop.push(stream.detokenizer->flush());
-  event.text += stream.stop.flush();
+void CpuChooser::flush(StreamRef stream, TokenEvent& event) {
+  if (!stream.own.detokenizer) return;
+  event.text += stream.own.stop.push(stream.own.detokenizer->flush());
+  event.text += stream.own.stop.flush();
 }
 
 }  // namespace millrace

@@ -30,19 +30,19 @@ class CpuChooser final : public TokenChooser {
 
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
-  Result<void> begin(LiveStream& stream) const override;
-  void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
-  bool may_choose(LiveStream& stream, int64_t row) const override { return choice_.may_choose(stream, row); }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
+  Result<void> begin(StreamRef stream) const override;
+  void choose_ahead(std::span<const ChoiceWork> work, const Acceptance& acceptance) override;
+  bool may_choose(StreamRef stream, int64_t row) const override { return choice_.may_choose(stream, row); }
+  Result<bool> choose(StreamRef stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
   TokenId best_token(int64_t row) override;
   void best_tokens(int64_t row, std::span<TokenId> out) override;
   std::vector<TokenId> end_tokens() const override;
-  void write(LiveStream& stream, TokenEvent& event) override;
-  void flush(LiveStream& stream, TokenEvent& event) override;
+  void write(StreamRef stream, TokenEvent& event) override;
+  void flush(StreamRef stream, TokenEvent& event) override;
 
  private:
-  Result<void> begin_adapters(LiveStream& stream) const;
+  Result<void> begin_adapters(StreamRef stream) const;
 
   const LanguageModel& model_;
   ModelRunner& runner_;

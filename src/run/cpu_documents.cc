@@ -115,23 +115,23 @@ Result<void> CpuDocuments::check_parts(const ContextPlan& plan) const {
   return rows_ ? rows_->kept().check(plan, runner_->kv().layout().codec_name()) : Result<void>();
 }
 
-bool CpuDocuments::hold_documents(LiveStream& stream, int64_t& budget) {
-  return !stream.encoded || documents_->hold(*stream.encoded, stream.lease, budget);
+bool CpuDocuments::hold_documents(StreamRef stream, const DocumentTokens* documents, int64_t& budget) {
+  return !documents || documents_->hold(*documents, stream.own.lease, budget);
 }
 
-bool CpuDocuments::hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) {
+bool CpuDocuments::hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) {
   return rows_->hold(stream, part, budget);
 }
 
-int64_t CpuDocuments::put_part(LiveStream& stream, const ContextPart& part, int64_t count) {
+int64_t CpuDocuments::put_part(StreamRef stream, const ContextPart& part, int64_t count) {
   return rows_->put(stream, part, count, *runner_);
 }
 
 // Hooks of the steps must not see these passes.
-void CpuDocuments::refresh(const LiveStream& stream) {
+void CpuDocuments::refresh(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale) {
   runner_->start();
   const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
-  refresh_parts(stream, *runner_);
+  refresh_parts(stream, plan, stale, *runner_);
   runner_->start();
   runner_->hooks() = hooks;
 }

@@ -34,10 +34,10 @@ class CpuDocuments final : public DocumentPlacer {
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   Result<void> check_parts(const ContextPlan& plan) const override;
   bool places_parts() const override { return rows_ != nullptr; }
-  bool hold_documents(LiveStream& stream, int64_t& budget) override;
-  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override;
-  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override;
-  void refresh(const LiveStream& stream) override;
+  bool hold_documents(StreamRef stream, const DocumentTokens* documents, int64_t& budget) override;
+  bool hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) override;
+  int64_t put_part(StreamRef stream, const ContextPart& part, int64_t count) override;
+  void refresh(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale) override;
   Result<void> check_blocks() const override;
 
  private:

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "millrace/model.h"
-#include "models/eviction_observer.h"
-#include "models/mass_observer.h"
 #include "models/model_runner.h"
 #include "run/cpu_chooser.h"
 #include "run/cpu_documents.h"
 #include "run/cpu_kv.h"
 #include "run/executor.h"
 #include "run/self_runner.h"
+#include "run/step_pass.h"
 
 namespace millrace {
 
@@ -26,8 +25,8 @@ class CpuExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   Result<void> check(const Request& request) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
-  void observe_attention() override;
-  void forward(std::span<const StepWork> work) override;
+  void observe_attention() override { pass_->observe_attention(); }
+  void forward(const StepInput& input, StepOutput& output) override;
   Result<void> failure() const override;
   const float* logits() const override { return runner_->logits(); }
 
@@ -37,11 +36,6 @@ class CpuExecutor final : public Executor {
   // After the runner, the drafter and the documents exist: the remaining parts, for passes with these limits.
   void start(const ForwardLimits& limits, int64_t drafts, int64_t streams);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
-  void add_rows(LiveStream& stream, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
-  void add_tree(const LiveStream& stream, int64_t count, int64_t moved);
-  void forward_in_parts();
-  void request_mass(std::span<const StepWork> work);
-  void take_mass(std::span<const StepWork> work);
 
   std::shared_ptr<const LanguageModel> model_;
   std::vector<MemoryHold> memory_;
@@ -54,24 +48,8 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<CpuDocuments> documents_;  // over the runner
   std::optional<CpuKv> kv_;
   std::optional<CpuChooser> chooser_;
-  MassObserver mass_;
-  std::optional<EvictionObserver> evictions_;
-  std::vector<int64_t> draft_positions_;
-  struct ReadRow {
-    LiveStream* stream;
-    int64_t position;
-    int32_t row;          // of the step's outputs
-    bool failed = false;  // set by the thread that reads the row
-
-    PromptReader& reader() const { return *stream->sequence.request.reader; }
-    void read(const float* values);
-  };
-  std::vector<ReadRow> reads_;          // of this step
-  std::vector<int32_t> read_rows_;      // of logits that are computed together
-  std::vector<int32_t> sampled_;        // rows, of a pass in parts; without those behind the last one needed
-  std::vector<LoraRows::Run> adapted_;  // of a pass in parts: adapters of all its outputs
+  std::optional<StepPass> pass_;
   ExecutorLimits limits_;
-  bool observes_ = false;
 };
 
 }  // namespace millrace

@@ -5,10 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "context/document_context.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 
 namespace millrace {
 
@@ -32,17 +33,20 @@ class DocumentPlacer {
   // Returns true if the parts of all contexts are placed (ContextPlan::placed).
   virtual bool places_parts() const { return false; }
 
-  // Pins the stream's encoded documents and encodes missing ones. `budget`: in and out, tokens that may still be
-  // encoded in this step. Returns false while documents are missing; the stream then skips this step.
-  virtual bool hold_documents(LiveStream& /*stream*/, int64_t& /*budget*/) { return true; }
+  // Pins the stream's encoded `documents` (null: it has none) and encodes missing ones. `budget`: in and out, tokens
+  // that may still be encoded in this step. Returns false while documents are missing; the stream then skips this step.
+  virtual bool hold_documents(StreamRef /*stream*/, const DocumentTokens* /*documents*/, int64_t& /*budget*/) {
+    return true;
+  }
   // Only if parts are placed: pins the part's rows for the stream and computes missing ones. `budget`: in and out,
   // tokens that may still be computed in this step. Returns false while rows are missing.
-  virtual bool hold_part(LiveStream& /*stream*/, const ContextPart& /*part*/, int64_t& /*budget*/) { return false; }
+  virtual bool hold_part(StreamRef /*stream*/, const ContextPart& /*part*/, int64_t& /*budget*/) { return false; }
   // After hold_part() returned true: stores the next `count` rows as the stream's, whose blocks cover them. Returns the
   // number of rows that were not computed for this stream.
-  virtual int64_t put_part(LiveStream& /*stream*/, const ContextPart& /*part*/, int64_t /*count*/) { return 0; }
-  // Computes tokens of the stream's stale parts again (ContextPart::refreshes()). Not between forward() and choose().
-  virtual void refresh(const LiveStream& /*stream*/) {}
+  virtual int64_t put_part(StreamRef /*stream*/, const ContextPart& /*part*/, int64_t /*count*/) { return 0; }
+  // Computes tokens of parts of the stream's plan again (ContextPart::refreshes()). `stale`: indices of these parts.
+  // Not between forward() and choose().
+  virtual void refresh(StreamRef /*stream*/, const ContextPlan& /*plan*/, std::span<const size_t> /*stale*/) {}
   // Checks that every block of documents that are kept outside the pool has as many references as holders. Errors:
   // internal.
   virtual Result<void> check_blocks() const { return {}; }

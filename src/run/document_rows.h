@@ -29,8 +29,8 @@ class DocumentRows {
                                                       ForwardLimits limits, int64_t tokens, bool shares);
 
   // DocumentPlacer::hold_part() and put_part(). `target`: of the streams.
-  bool hold(LiveStream& stream, const ContextPart& part, int64_t& budget);
-  int64_t put(LiveStream& stream, const ContextPart& part, int64_t count, ModelRunner& target);
+  bool hold(StreamRef stream, const ContextPart& part, int64_t& budget);
+  int64_t put(StreamRef stream, const ContextPart& part, int64_t count, ModelRunner& target);
 
   const KeptRows& kept() const { return *kept_; }
   ModelRunner& runner() { return *runner_; }

@@ -9,7 +9,7 @@
 #include "models/mixers/mixer.h"
 #include "run/draft_draw.h"
 #include "run/embedded_model.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 #include "sampling/mask_units.h"
 
 namespace millrace {

@@ -10,12 +10,11 @@
 // Not thread-safe, except check().
 #pragma once
 
-#include <span>
-
 #include "base/memory_accounts.h"
 #include "kv/token_evictor.h"
 #include "run/document_placer.h"
 #include "run/kv_home.h"
+#include "run/step_input.h"
 #include "run/token_chooser.h"
 #include "schedule/cost_model.h"
 
@@ -74,10 +73,10 @@ class Executor {
     return Error::unsupported("evictor: this executor computes no attention that it could observe");
   }
 
-  // From now on, forward() adds the attention mass of prompt blocks to LiveStream::importance, if it can.
+  // From now on, forward() returns the attention mass of observed chunks, if it can.
   virtual void observe_attention() {}
-  // Computes the chunks and stores their keys and values.
-  virtual void forward(std::span<const StepWork> work) = 0;
+  // Computes the chunks and stores their keys and values. Replaces what is in `output`.
+  virtual void forward(const StepInput& input, StepOutput& output) = 0;
   // After forward(): an error with which every request ends, because the model's weights turned out damaged. Any
   // thread.
   virtual Result<void> failure() const { return {}; }

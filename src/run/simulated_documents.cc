@@ -37,7 +37,7 @@ Result<void> SimulatedDocuments::check_context(bool) const {
   return {};
 }
 
-bool SimulatedDocuments::hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) {
+bool SimulatedDocuments::hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) {
   return kept_->hold(stream, part, budget, tokens_, [this](const RowsLease&, int64_t first, int64_t count) {
     StepShape shape;
     time_.add(first, count, 0, shape);
@@ -47,10 +47,10 @@ bool SimulatedDocuments::hold_part(LiveStream& stream, const ContextPart& part, 
 
 // As refresh_parts() computes them: of a share, all tokens in the layers before the one that is compared, and the
 // chosen ones in the others.
-void SimulatedDocuments::refresh(const LiveStream& stream) {
+void SimulatedDocuments::refresh(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale) {
   StepShape whole, first_layer, others;
-  for (const size_t index : stream.stale) {
-    const ContextPart& part = stream.context.parts[index];
+  for (const size_t index : stale) {
+    const ContextPart& part = plan.parts[index];
     const int64_t tokens = part.end - part.begin;
     if (part.fresh_first > 0) time_.add(part.begin, part.fresh_first, 0, whole);
     if (part.fresh_share <= 0) continue;

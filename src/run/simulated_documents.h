@@ -32,11 +32,11 @@ class SimulatedDocuments final : public DocumentPlacer {
   Result<void> check_parts(const ContextPlan& plan) const override {
     return kept_ ? kept_->check(plan, codec_) : Result<void>();
   }
-  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override;
-  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
+  bool hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) override;
+  int64_t put_part(StreamRef stream, const ContextPart& part, int64_t count) override {
     return KeptRows::let_go(stream, part, count);
   }
-  void refresh(const LiveStream& stream) override;
+  void refresh(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale) override;
   Result<void> check_blocks() const override { return kept_ ? kept_->check_blocks() : Result<void>(); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include "run/simulated_executor.h"
 #include "run/simulated_store.h"
+#include "run/stepped_stream_test.h"
 
 namespace millrace {
 namespace {
@@ -34,7 +35,7 @@ TEST(SimulatedEdges, APoolOfOneToken) {
 TEST(SimulatedEdges, TokensAreThoseOfThePublishedGenerator) {
   ManualClock clock;
   auto executor = simulated(clock, 100);
-  LiveStream stream;
+  testing::SteppedStream stream;
   stream.sequence.id = 3;
   stream.sequence.request.sampling.seed = 11;
   stream.sequence.request.known_tokens = 2;
@@ -44,7 +45,7 @@ TEST(SimulatedEdges, TokensAreThoseOfThePublishedGenerator) {
   std::vector<bool> ended;
   for (int i = 0; i < 3; ++i) {
     TokenEvent event;
-    ended.push_back(*executor->chooser().choose(stream, 0, event));
+    ended.push_back(*executor->chooser().choose(stream.ref(), 0, event));
     tokens.push_back(event.token);
     stream.sequence.tokens.push_back(event.token);
   }

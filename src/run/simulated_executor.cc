@@ -57,16 +57,6 @@ double own_share(const KvLayout& layout) {
   return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1;
 }
 
-// Tokens before `token` that a chunk of the stream's context sees which begins with it.
-int64_t seen_before(const ContextPlan& context, int64_t token) {
-  const ContextPart* part = part_of(context, token);
-  const auto& sees = part ? part->sees : context.sees;
-  if (!part && (!context.behind(token) || sees.empty())) return token;
-  int64_t seen = 0;
-  for (const KeySegment& segment : sees) seen += std::max<int64_t>(0, std::min(segment.end, token) - segment.begin);
-  return seen;
-}
-
 // The same blocks without bytes. Layers that share them are one.
 void drop_bytes(KvLayout& layout) {
   layout.codec = nullptr;
@@ -150,18 +140,16 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
   return rule.by_layer() ? rule.evictor->check_layers(layers_, layout.heads() / layers_) : Result<void>();
 }
 
-void SimulatedExecutor::forward(std::span<const StepWork> work) {
+void SimulatedExecutor::forward(const StepInput& input, StepOutput& output) {
+  output.clear();
   StepShape shape;
-  for (const StepWork& item : work) {
-    const int64_t stored = item.chunk.first - item.stream->sequence.mean_left_out();
-    const ContextPlan& context = item.stream->context;
-    const int64_t left_out = item.chunk.first - stored;
-    time_.add(context.empty() ? stored : seen_before(context, item.chunk.first) - left_out, item.chunk.count,
-              item.chunk.outputs(), shape, item.chunk.first >= item.stream->sequence.prompt_tokens);
-    TokenEviction* const eviction = item.stream->eviction.get();
+  for (size_t i = 0; i < input.chunks.size(); ++i) {
+    const StepChunk& chunk = input.chunks[i];
+    time_.add(chunk.keys, chunk.tokens, chunk.outputs, shape, chunk.answers);
+    TokenEviction* const eviction = input.references[i].eviction;
     if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)
-      eviction->tokens(layer).mass(item.chunk.first + item.chunk.count - eviction->evicted(layer));
+      eviction->tokens(layer).mass(chunk.first + chunk.tokens - eviction->evicted(layer));
   }
   time_.advance(time_.cost->step_seconds(shape));
 }

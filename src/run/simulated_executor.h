@@ -39,7 +39,7 @@ class SimulatedExecutor final : public Executor {
   bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
   Result<void> check(const Request& request) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
-  void forward(std::span<const StepWork> work) override;
+  void forward(const StepInput& input, StepOutput& output) override;
 
   // When the next move of the tier or the prefix store ends; 0: there is none.
   int64_t next_move_ns() const { return home_->next_move_ns(); }

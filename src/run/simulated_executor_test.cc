@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "run/simulated_store.h"
+#include "run/stepped_stream_test.h"
 
 namespace millrace {
 namespace {
@@ -142,13 +143,13 @@ TEST_F(SimulatedExecutorTest, PatternsReadFewerKeys) {
   };
   EngineOptions o = machine();
   o.context = 1024;
-  LiveStream stream;
-  const StepWork work[] = {{&stream, {1, 640, 1, true}}};
+  testing::SteppedStream stream;
+  stream.sequence.tokens.resize(641);
   const auto seconds = [&] {
     ManualClock clock;
     auto executor = SimulatedExecutor::create(std::make_unique<KeyCost>(), clock, o);
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
-    (*executor)->forward(work);
+    testing::run_chunks(**executor, {{&stream, {1, 640, 1, true}}});
     return (clock.now_ns() - 1) / 1'000'000'000;
   };
   EXPECT_EQ(seconds(), 641);
@@ -185,7 +186,8 @@ TEST_F(SimulatedExecutorTest, DocumentsSeeWhatTheirContextLetsThem) {
   ASSERT_TRUE(made.ok());
   SimulatedExecutor& executor = **made;
   EXPECT_TRUE(executor.documents()->check_context(false).ok());
-  LiveStream stream;
+  testing::SteppedStream stream;
+  stream.sequence.tokens.resize(601);
   stream.context.parts = {{.begin = 100, .end = 600, .moved = 99, .sees = {{0, 1}, {100, 600}}}};
   const auto seconds = [&](const auto& run) {
     const int64_t before = clock_.now_ns();
@@ -193,18 +195,18 @@ TEST_F(SimulatedExecutorTest, DocumentsSeeWhatTheirContextLetsThem) {
     return (clock_.now_ns() - before) / 1'000'000'000;
   };
   const auto step = [&](int64_t first) {
-    const StepWork work[] = {{&stream, {1, first, 1, false}}};
-    return seconds([&] { executor.forward(work); }) - 10'000;
+    return seconds([&] { testing::run_chunks(executor, {{&stream, {1, first, 1, false}}}); }) - 10'000;
   };
   EXPECT_EQ(step(50), 51);
   EXPECT_EQ(step(300), 1 + 200 + 1);
   EXPECT_EQ(step(600), 601);
-  stream.stale = {0};
+  const size_t stale[] = {0};
   stream.context.parts[0].fresh_first = 16;
-  EXPECT_EQ(seconds([&] { executor.documents()->refresh(stream); }), 116 + 160'000);
+  EXPECT_EQ(seconds([&] { executor.documents()->refresh(stream.ref(), stream.context, stale); }), 116 + 160'000);
   stream.context.parts[0].fresh_first = 0;
   stream.context.parts[0].fresh_share = 0.15;  // 75 tokens, after all of them in one of four layers
-  EXPECT_EQ(seconds([&] { executor.documents()->refresh(stream); }), 600 + 10'000 * (500 + 3 * 75) / 4);
+  EXPECT_EQ(seconds([&] { executor.documents()->refresh(stream.ref(), stream.context, stale); }),
+            600 + 10'000 * (500 + 3 * 75) / 4);
   EXPECT_EQ(executor.documents()->check_encoded({}).error().kind, ErrorKind::unsupported);
 }
 
@@ -242,37 +244,37 @@ TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
 
 TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
   auto executor = make(machine());
-  LiveStream stream;
-  const StepWork work[] = {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}};
-  executor->forward(work);
+  testing::SteppedStream stream;
+  stream.sequence.tokens.resize(8);
+  testing::run_chunks(*executor, {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}});
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000);
-  executor->forward({});
+  testing::run_chunks(*executor, {});
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time advances nevertheless
   EXPECT_EQ(executor->next_move_ns(), 0);
 }
 
 TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   auto executor = make(machine());
-  LiveStream stream;
+  testing::SteppedStream stream;
   stream.sequence.id = 3;
   stream.sequence.tokens = {1, 2, 3, 4};
   stream.sequence.prompt_tokens = 2;
   TokenEvent event, again, other;
   stream.sequence.request.known_tokens = 4;
-  EXPECT_FALSE(*executor->chooser().choose(stream, 0, event));
+  EXPECT_FALSE(*executor->chooser().choose(stream.ref(), 0, event));
   EXPECT_GE(event.token, 0);
   EXPECT_LT(event.token, kSimulatedVocab);
   stream.sequence.request.known_tokens = 3;
-  EXPECT_TRUE(*executor->chooser().choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   EXPECT_EQ(again.token, event.token);  // depends only on stream, seed and position
   stream.sequence.request.known_tokens = 2;
-  EXPECT_TRUE(*executor->chooser().choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.request.known_tokens = -1;
-  EXPECT_FALSE(*executor->chooser().choose(stream, 0, again));
+  EXPECT_FALSE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.request.known_tokens = 0;
-  EXPECT_TRUE(*executor->chooser().choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.id = 4;
-  (void)executor->chooser().choose(stream, 0, other);
+  (void)executor->chooser().choose(stream.ref(), 0, other);
   EXPECT_NE(other.token, event.token);
 }
 

@@ -11,17 +11,18 @@
 
 #include "flow/step_plan.h"
 #include "millrace/constraint.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 
 namespace millrace {
 
 class Acceptance;
 
-// One chunk of a step and its stream, whose blocks cover the chunk.
-struct StepWork {
-  LiveStream* stream = nullptr;
+// A chunk of a step, for choose_ahead().
+struct ChoiceWork {
+  const Sequence* sequence = nullptr;
+  ExecutorStream* own = nullptr;
   PlannedChunk chunk;
-  bool lost = false;  // ran over keys that turned out damaged: does not count
+  bool chooses = false;  // choose() is called for its rows
 };
 
 class TokenChooser {
@@ -37,18 +38,18 @@ class TokenChooser {
   // Returns the result of compile() if it is known already; never compiles. Any thread.
   virtual std::optional<Result<CompiledConstraint>> compiled(const Constraint&) const { return std::nullopt; }
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as Executor::check().
-  virtual Result<void> begin(LiveStream& stream) const = 0;
+  virtual Result<void> begin(StreamRef stream) const = 0;
 
   // After forward() and before choose(): may sample all of the plan's rows now, on several threads. choose() is then
   // called for the same rows: the rows of each stream in order, as long as the acceptance keeps the drafted tokens.
-  virtual void choose_ahead(std::span<const StepWork>, const Acceptance&) {}
+  virtual void choose_ahead(std::span<const ChoiceWork>, const Acceptance&) {}
   // Returns false if computing the stream's next allowed tokens would take too long for this step. The stream then does
   // not choose from that row, which follows a drafted token.
-  virtual bool may_choose(LiveStream&, int64_t /*row*/) const { return true; }
+  virtual bool may_choose(StreamRef, int64_t /*row*/) const { return true; }
   // After forward(): samples the next token of a stream from the `row`-th output of the plan's chunks. Token and text
   // are written to `event`. Returns true if the stream ends with the token. Rows after drafted tokens are used only
   // while the draft is right, in order, each after the token before it has joined the stream.
-  virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
+  virtual Result<bool> choose(StreamRef stream, int64_t row, TokenEvent& event) = 0;
   // After forward(), instead of choose(): the `count` likeliest tokens of that row, best first, ties by id.
   virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
   // After forward(): the likeliest token of a row that is not chosen from; ties by id.
@@ -57,9 +58,9 @@ class TokenChooser {
   virtual void best_tokens(int64_t /*row*/, std::span<TokenId> out) { std::ranges::fill(out, 0); }
   virtual std::vector<TokenId> end_tokens() const { return {}; }
   // Adds the text of event.token, which was chosen elsewhere.
-  virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}
+  virtual void write(StreamRef /*stream*/, TokenEvent& /*event*/) {}
   // When a stream ends: adds text that was held back.
-  virtual void flush(LiveStream& stream, TokenEvent& event) = 0;
+  virtual void flush(StreamRef stream, TokenEvent& event) = 0;
 };
 
 }  // namespace millrace

@@ -57,7 +57,7 @@ class CostedExecutor final : public Executor {
   Result<void> check(const Request& request) const override { return inner_->check(request); }
   Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
   void observe_attention() override { inner_->observe_attention(); }
-  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
+  void forward(const StepInput& input, StepOutput& output) override { inner_->forward(input, output); }
   const float* logits() const override { return inner_->logits(); }
 
  private:

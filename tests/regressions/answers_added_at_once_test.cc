@@ -13,14 +13,14 @@ namespace {
 class SmallChooser final : public TokenChooser {
  public:
   SmallChooser(TokenChooser& inner, int64_t streams) : inner_(inner), streams_left_(streams) {}
-  Result<void> begin(LiveStream& stream) const override {
+  Result<void> begin(StreamRef stream) const override {
     if (streams_left_-- == 0) return Error::resource("adapters: no room for another stream");
     return inner_.begin(stream);
   }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+  Result<bool> choose(StreamRef stream, int64_t row, TokenEvent& event) override {
     return inner_.choose(stream, row, event);
   }
-  void flush(LiveStream& stream, TokenEvent& event) override { inner_.flush(stream, event); }
+  void flush(StreamRef stream, TokenEvent& event) override { inner_.flush(stream, event); }
 
  private:
   TokenChooser& inner_;
@@ -36,7 +36,7 @@ class SmallExecutor final : public Executor {
   }
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
-  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
+  void forward(const StepInput& input, StepOutput& output) override { inner_->forward(input, output); }
 
  private:
   std::unique_ptr<Executor> inner_;
