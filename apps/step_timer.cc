@@ -70,11 +70,11 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
     s.request.ignore_eos = true;
     s.request.sampling.temperature = 0;
     s.prompt_tokens = 1;
-    if (timer->executor_->kv().states().any()) s.kv.state = static_cast<StateId>(i);
+    if (timer->executor_->home().kv().states().any()) s.kv.state = static_cast<StateId>(i);
     for (int64_t at = 0; at < limits.stream_tokens; ++at)
       s.tokens.push_back(
           static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));
-    MILLRACE_TRY_VOID(timer->executor_->begin(*stream));
+    MILLRACE_TRY_VOID(timer->executor_->chooser().begin(stream->ref()));
     timer->streams_.push_back(std::move(stream));
   }
   MILLRACE_TRY_VOID(timer->fill());
@@ -83,7 +83,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
 
 // Fills the blocks as a prompt would: memory that was never written is a single page of zeros, which fits in a cache.
 Result<void> StepTimer::fill() {
-  KvPool& kv = executor_->kv();
+  KvPool& kv = executor_->home().kv();
   for (int64_t i = 0; i < kv.total_blocks(); ++i) {
     MILLRACE_TRY(BlockId block, kv.allocate());
     blocks_.push_back(block);
@@ -99,8 +99,9 @@ Result<void> StepTimer::fill() {
 }
 
 Result<double> StepTimer::run(const StepDesign& design) {
-  const KvPool& kv = executor_->kv();
-  work_.clear();
+  const KvPool& kv = executor_->home().kv();
+  input_.clear();
+  std::vector<LiveStream*> sampled;
   auto next = blocks_.begin();
   for (const PlannedChunk& chunk : design) {
     LiveStream& stream = *streams_.at(static_cast<size_t>(chunk.request));
@@ -110,24 +111,24 @@ Result<double> StepTimer::run(const StepDesign& design) {
     stream.sequence.kv.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
-    work_.push_back({&stream, chunk});
+    add_chunk(stream.source(), chunk, input_);
+    if (chunk.sample) sampled.push_back(&stream);
   }
   const auto start = StepClock::now();
-  executor_->forward(work_);
+  executor_->forward(input_, output_);
   int64_t row = 0;
-  for (StepWork& item : work_) {
-    if (!item.chunk.sample) continue;
+  for (LiveStream* stream : sampled) {
     TokenEvent event;
-    MILLRACE_TRY_VOID(executor_->choose(*item.stream, row++, event));
+    MILLRACE_TRY_VOID(executor_->chooser().choose(stream->ref(), row++, event));
   }
   return seconds_since(start);
 }
 
 Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
-  KvPool& kv = executor_->kv();
+  KvPool& kv = executor_->home().kv();
   const int64_t blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
   tokens = blocks * kv.layout().block_tokens;
-  MILLRACE_TRY(auto tier, executor_->make_tier(tokens));
+  MILLRACE_TRY(auto tier, executor_->home().make_tier(tokens));
   const std::span<const BlockId> moved(blocks_.data(), static_cast<size_t>(blocks));
   std::vector<double> times;
   auto finish = [&](TierTicket ticket) {
@@ -152,7 +153,7 @@ Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
 
 Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t tokens) {
   constexpr int kLoads = 7;
-  KvPool& kv = executor_->kv();
+  KvPool& kv = executor_->home().kv();
   const int64_t block_tokens = kv.layout().block_tokens,
                 blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
   if (blocks < 2) return Error::user("calibrate: measuring a disk requires at least two blocks");

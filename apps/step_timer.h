@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/live_stream.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
 #include "run/executor.h"
@@ -45,7 +46,8 @@ class StepTimer {
   std::unique_ptr<Executor> executor_;
   std::vector<std::unique_ptr<LiveStream>> streams_;
   std::vector<BlockId> blocks_;
-  std::vector<StepWork> work_;
+  StepInput input_;
+  StepOutput output_;
 };
 
 }  // namespace millrace

@@ -99,20 +99,27 @@ void choose_step(benchmark::State& state, const SamplingOptions& sampling) {
   fill_rows(logits, vocab, state.range(3) != 0);
   const std::vector<float> fresh = logits;
   std::mt19937 random(2);
-  std::vector<std::unique_ptr<LiveStream>> live;
-  std::vector<StepWork> work;
+  struct Stream {
+    Sequence sequence;
+    ExecutorStream own;
+  };
+  std::vector<std::unique_ptr<Stream>> live;
+  std::vector<ChoiceWork> work;
   for (int64_t i = 0; i < streams; ++i) {
-    auto stream = std::make_unique<LiveStream>();
+    auto stream = std::make_unique<Stream>();
     SamplerSetup setup;
     setup.options = sampling;
     setup.options.seed = static_cast<uint64_t>(i);
     setup.vocab_size = static_cast<int32_t>(vocab);
     stream->sequence.request.sampling = setup.options;
     stream->sequence.max_total = 1;
-    stream->sampler = SamplerChain::create(setup).value();
+    stream->own.sampler = SamplerChain::create(setup).value();
     for (int past = 0; past < 1000; ++past)
-      stream->sampler->accept(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
-    work.push_back({stream.get(), {.request = 1, .first = 0, .count = 1, .sample = true}});
+      stream->own.sampler->accept(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
+    work.push_back({.sequence = &stream->sequence,
+                    .own = &stream->own,
+                    .chunk = {.request = 1, .first = 0, .count = 1, .sample = true},
+                    .chooses = true});
     live.push_back(std::move(stream));
   }
   for (auto _ : state) {
@@ -122,7 +129,8 @@ void choose_step(benchmark::State& state, const SamplingOptions& sampling) {
     if (state.range(2) > 0) choice.choose_ahead(work, *exact, logits.data());
     for (int64_t i = 0; i < streams; ++i) {
       TokenEvent event;
-      benchmark::DoNotOptimize(choice.choose(*live[static_cast<size_t>(i)], i, logits.data(), event));
+      Stream& stream = *live[static_cast<size_t>(i)];
+      benchmark::DoNotOptimize(choice.choose({stream.sequence, stream.own}, i, logits.data(), event));
     }
   }
   state.SetItemsProcessed(state.iterations() * streams);

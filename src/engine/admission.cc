@@ -65,8 +65,8 @@ bool Admission::preempt(const PlannedPreemption& preemption) {
   if (!stream || !can_be_preempted(stream->sequence)) return false;
   Sequence& s = stream->sequence;
   prefixes_.stop_sharing(*stream);
-  stream->lease.reset();
-  stream->rows.reset();
+  stream->own.lease.reset();
+  stream->own.rows.reset();
   ++s.progress.preemptions;
   ++loop_.stats.preemptions;
   loads_.cancel(*stream);

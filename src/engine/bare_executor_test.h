@@ -11,27 +11,42 @@
 
 namespace millrace::testing {
 
+class BareHome : public KvHome {
+ public:
+  using KvHome::KvHome;
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t) override { return Error::unsupported("no tier"); }
+};
+
+class BareChooser : public TokenChooser {
+ public:
+  Result<void> begin(StreamRef) const override { return {}; }
+  Result<bool> choose(StreamRef, int64_t, TokenEvent&) override { return true; }
+  void flush(StreamRef, TokenEvent&) override {}
+};
+
+// Its parts are bare ones; a derived class may replace them.
 class BareExecutor : public Executor {
  public:
   // A pool of `blocks` blocks of this layout.
-  explicit BareExecutor(KvLayout layout, int64_t blocks = 1) {
-    auto pool = KvPool::create(std::move(layout), blocks);
-    EXPECT_TRUE(pool.ok());
-    pool_ = std::make_unique<KvPool>(std::move(*pool));
+  explicit BareExecutor(KvLayout layout, int64_t blocks = 1) : pool_(open_pool(std::move(layout), blocks)) {
+    set_parts({.home = &home_, .chooser = &chooser_});
   }
   const ExecutorLimits& limits() const override { return own_limits; }
-  KvPool& kv() override { return *pool_; }
-  Result<std::unique_ptr<KvTier>> make_tier(int64_t) override { return Error::unsupported("no tier"); }
   Result<void> check(const Request&) const override { return {}; }
-  Result<void> begin(LiveStream&) const override { return {}; }
-  void forward(std::span<const StepWork>) override {}
-  Result<bool> choose(LiveStream&, int64_t, TokenEvent&) override { return true; }
-  void flush(LiveStream&, TokenEvent&) override {}
+  void forward(const StepInput&, StepOutput& output) override { output.clear(); }
 
   ExecutorLimits own_limits;
 
  private:
+  static std::unique_ptr<KvPool> open_pool(KvLayout layout, int64_t blocks) {
+    auto pool = KvPool::create(std::move(layout), blocks);
+    EXPECT_TRUE(pool.ok());
+    return std::make_unique<KvPool>(std::move(*pool));
+  }
+
   std::unique_ptr<KvPool> pool_;
+  BareHome home_{*pool_};
+  BareChooser chooser_;
 };
 
 }  // namespace millrace::testing

@@ -28,7 +28,7 @@ bool BeamDriver::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
     return false;
   }
   const auto rank = static_cast<size_t>(std::ranges::find(group.live, &stream) - group.live.begin());
-  loop_.executor->likeliest(row, group.search.candidates_wanted(), group.candidates[rank]);
+  loop_.executor->chooser().likeliest(row, group.search.candidates_wanted(), group.candidates[rank]);
   if (++group.known < static_cast<int64_t>(group.live.size())) return true;
   group.known = 0;
   const auto next = group.search.advance(group.candidates);
@@ -141,14 +141,14 @@ void BeamDriver::emit(BeamGroup& group, int64_t answer, const BeamAnswer& beam, 
     event.made_ns = loop_.now();
     if (i < beam.tokens.size()) {
       event.token = beam.tokens[i].chosen.token;
-      loop_.executor->write(slot, event);
+      loop_.executor->chooser().write(slot.ref(), event);
       if (first.request.sampling.logprobs >= 0) {
         event.logprob = beam.tokens[i].chosen;
         event.top_logprobs = beam.tokens[i].top;
       }
     }
     if (i + 1 == count) {
-      loop_.executor->flush(slot, event);
+      loop_.executor->chooser().flush(slot.ref(), event);
       event.finish = beam.ended ? FinishReason::stop : reason;
       event.score = beam.score;
       event.last = last;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/beam_search.h"
-#include "run/live_stream.h"
+#include "engine/live_stream.h"
 
 namespace millrace {
 

@@ -244,7 +244,7 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
 void BlockLedger::compact(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
   TokenEviction& eviction = *stream.eviction;
-  if (!pool_.layout().codec)  // else Executor::compact_encoded() has
+  if (!pool_.layout().codec)  // else KvHome::compact_encoded() has
     compact_kept(pool_, eviction, [&](int64_t g) -> std::span<const BlockId> { return table_of(kv, g); });
   for (int64_t g = 0; g < pool_.layout().tables(); ++g) {
     const int64_t left = stream.sequence.computed - eviction.evicted(eviction.layers() > 1 ? g : 0);

@@ -208,7 +208,7 @@ TEST(CoreRefusals, WrongBlockCounts) {
     e.step();  // blocks 0 and 1; the second answer has 0 and 2
     EXPECT_EQ(e.blocks(), "2 1 1 0 0 0 0 0 0 0 0 0");
     Sequence* first = nullptr;
-    e.script.forwarded = [&](std::span<const StepWork> work) { first = &work[0].stream->sequence; };
+    e.script.forwarded = [&](const StepInput&, auto streams) { first = const_cast<Sequence*>(streams[0]); };
     e.step();
     const Sequence before = *first;
     change(*first, *e.pool);

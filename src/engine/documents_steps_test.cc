@@ -89,7 +89,7 @@ TEST(DocumentsSteps, LinksStandBehindEveryDocument) {
   o.document_context = "kvlink:sinks=1,links=2,link_token=500";
   ScriptedEngine e(o, nullptr, context_script());
   std::vector<TokenId> tokens;
-  e.script.forwarded = [&](std::span<const StepWork> work) { tokens = work[0].stream->sequence.tokens; };
+  e.script.forwarded = [&](const StepInput&, auto streams) { tokens = streams[0]->tokens; };
   e.add(1, document_request());
   e.step();
   EXPECT_EQ(tokens, (std::vector<TokenId>{1000, 1001, 1002, 1003, 1004, 1005, 1006, 500, 501, 1007, 1008, 1009, 1010,

@@ -108,7 +108,7 @@ void DraftDriver::propose_whole(const StreamLists& lists) {
   const int64_t began = loop_->now();
   for (const StreamPtr& stream : lists.running()) {
     stream->sequence.draft.clear();
-    stream->odds = nullptr;
+    stream->own.odds = nullptr;
     if (may_draft(*stream)) offer(*stream);
   }
   loop_->stats.draft_seconds += seconds_of(loop_->now() - began);
@@ -280,7 +280,8 @@ void DraftDriver::gather(std::span<const StepWork> work) {
   chunks_.clear();
   for (const StepWork& item : work)
     if (!item.lost)
-      chunks_.push_back({item.stream, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
+      chunks_.push_back(
+          {&item.stream->own, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
 }
 
 bool DraftDriver::before_pass(std::span<StepWork> work) {
@@ -355,7 +356,7 @@ void DraftDriver::learn(const Sequence& stream, int64_t count, int64_t committed
   for (int64_t i = -1; i < count; ++i) {
     const int64_t last = stream.size() - committed - 1;  // the stream's last token when the step ran
     const TokenId token = stream.token_at(i < 0 ? last : stream.size() + i);
-    executor.best_tokens(row + 1 + i, best_);
+    executor.chooser().best_tokens(row + 1 + i, best_);
     drafter_->learn(stream, token, best_);
   }
 }
@@ -380,7 +381,8 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
   Drafter& drafter = *members_[chosen < members_.size() ? chosen : 0];
   if (!drafter.trees()) return;
   probed_.clear();
-  for (int64_t i = s.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));
+  for (int64_t i = s.draft.candidates(count); i < count; ++i)
+    probed_.push_back(executor.chooser().best_token(row + 1 + i));
   drafter.observe(s, committed, probed_);
 }
 

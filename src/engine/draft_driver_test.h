@@ -19,16 +19,23 @@ class IdleDraftModel final : public DraftModel {
   void run(std::span<DraftRun>) override {}
 };
 
-class DriverExecutor final : public BareExecutor {
+class DriverChooser final : public BareChooser {
  public:
-  DriverExecutor() : BareExecutor({find_format("f16"), 4, {}}) { own_limits.vocab = 50; }
-  DraftModel* draft_model() override { return &model_; }
   TokenId best_token(int64_t row) override { return static_cast<TokenId>(100 + row); }
   void best_tokens(int64_t row, std::span<TokenId> out) override {
     for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<TokenId>(1000 * row + static_cast<int64_t>(i));
   }
+};
+
+class DriverExecutor final : public BareExecutor {
+ public:
+  DriverExecutor() : BareExecutor({find_format("f16"), 4, {}}) {
+    own_limits.vocab = 50;
+    set_parts({.home = &home(), .chooser = &chooser_, .draft_model = &model_});
+  }
 
  private:
+  DriverChooser chooser_;
   IdleDraftModel model_;
 };
 

@@ -153,8 +153,8 @@ TEST(DraftLengthsSteps, AStallOfTheFirstDraftsIsForgotten) {
   script.has_costs = false;
   auto engine = learning_engine(script, 200);
   int slow = 3;
-  engine->script.forwarded = [&](std::span<const StepWork> work) {
-    if (work.front().chunk.drafted > 0 && --slow >= 0) engine->clock.advance_ns(50'000'000);
+  engine->script.forwarded = [&](const StepInput& input, auto) {
+    if (input.chunks.front().drafted > 0 && --slow >= 0) engine->clock.advance_ns(50'000'000);
   };
   engine->run();
   const EngineStats stats = engine->core->stats();

@@ -74,7 +74,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
   if (has_tier(options)) {
-    MILLRACE_TRY(tier, loop->executor->make_swap(options));
+    MILLRACE_TRY(tier, loop->executor->home().make_swap(options));
   }
   auto core = std::unique_ptr<EngineCore>(
       new EngineCore(std::move(loop), std::move(cache), std::move(tier), std::move(drafts), options));
@@ -113,19 +113,24 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   if (context && context->encoder()) {
     MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get()));
     encoded = take_documents(request);
-    MILLRACE_TRY_VOID(loop_->executor->check_encoded(encoded));
+    MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+    MILLRACE_TRY_VOID(placer->check_encoded(encoded));
   } else if (context) {
     if (!request.embeddings.empty())
       return Error::unsupported("context: prompts with rows in place of tokens have no parts");
     add_links(*context, request);
-    if (context->link_rows()) MILLRACE_TRY_VOID(loop_->executor->put_links(*context->link_rows(), request));
+    if (context->link_rows()) {
+      MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+      MILLRACE_TRY_VOID(placer->put_links(*context->link_rows(), request));
+    }
   }
   const bool has_parts = context && !context->encoder();
   MILLRACE_TRY_VOID(check_linked(request, has_parts));
   if (!has_parts) return encoded;
   const ContextPlan plan = context->plan(request.documents);
-  if (!plan.sees.empty()) MILLRACE_TRY_VOID(loop_->executor->check_context(true));
-  MILLRACE_TRY_VOID(loop_->executor->check_parts(plan));
+  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+  if (!plan.sees.empty()) MILLRACE_TRY_VOID(placer->check_context(true));
+  MILLRACE_TRY_VOID(placer->check_parts(plan));
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
   if (rule) MILLRACE_TRY_VOID(check_evicted_parts(plan, *rule));
   return encoded;
@@ -208,7 +213,7 @@ void EngineCore::hold_back(std::vector<TokenEvent>& events) {
     TokenEvent event;
     const bool failed = MaskWorker::out_of_memory(*stream);
     if (failed) event.error = Error::resource("constraint: out of memory while computing the allowed tokens");
-    const FinishReason reason = stream->sampler->ended() ? FinishReason::stop : FinishReason::length;
+    const FinishReason reason = stream->own.sampler->ended() ? FinishReason::stop : FinishReason::length;
     closer_.finish(*stream, failed ? FinishReason::error : reason, std::move(event), events);
   }
   if (!over.empty()) lists_.erase_ended_running();

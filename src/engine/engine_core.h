@@ -86,7 +86,7 @@ class EngineCore {
   bool worked() const { return runner_.waits(); }
   // Errors: internal, where the block accounts are wrong (BlockLedger::check()).
   Result<void> check_blocks() const {
-    MILLRACE_TRY_VOID(loop_->executor->check_blocks());
+    if (const DocumentPlacer* placer = loop_->executor->documents()) MILLRACE_TRY_VOID(placer->check_blocks());
     return ledger_.check(lists_.table());
   }
   // Logits of the last step's sampled chunks, in plan order; for tests of bit equality.

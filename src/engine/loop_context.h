@@ -24,7 +24,7 @@ struct LoopContext {
 
   std::shared_ptr<const DocumentContext> documents;  // of requests that name none; null: as any other token
 
-  KvPool& kv() const { return executor->kv(); }
+  KvPool& kv() const { return executor->home().kv(); }
   // Null: the request keeps all its keys and values. Errors: user.
   Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
     std::shared_ptr<const EvictionRule> rule = evictor;

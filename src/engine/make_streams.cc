@@ -33,17 +33,18 @@ class StreamMaker {
     s.request = std::move(request);
     s.kv.by_layer = loop_.kv().by_layer();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
-    MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
+    MILLRACE_TRY_VOID(loop_.executor->chooser().begin(stream->ref()));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
-    if (context && loop_.executor->places_parts()) stream->context = place_parts(std::move(stream->context));
+    const DocumentPlacer* placer = loop_.executor->documents();
+    if (context && placer && placer->places_parts()) stream->context = place_parts(std::move(stream->context));
     if (rule) begin_eviction(*stream, std::move(rule));
     note_eviction(*stream);
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
-    s.prefix.scope = cache_.scope_of(s.request, stream->adapters, !stream->context.empty());
+    s.prefix.scope = cache_.scope_of(s.request, stream->own.adapters, !stream->context.empty());
     return stream;
   }
 
@@ -57,7 +58,7 @@ class StreamMaker {
       MILLRACE_TRY(auto stream, make(answer, std::move(one)));
       stream->sequence.parent = answer > 0 && !stream->eviction && stream->context.empty() ? id_ : 0;
       stream->answers = group;
-      stream->scored = group && group->ranks();
+      stream->own.scored = group && group->ranks();
       streams.push_back(std::move(stream));
     }
     return streams;
@@ -68,7 +69,7 @@ class StreamMaker {
     BeamOptions options{request.beams, request.length_penalty, request.early_stopping, 0, request.min_tokens, {}};
     options.max_tokens =
         longest_stream(request, loop_.context(), nullptr) - static_cast<int64_t>(request.prompt.size());
-    if (!request.ignore_eos) options.end_tokens = loop_.executor->end_tokens();
+    if (!request.ignore_eos) options.end_tokens = loop_.executor->chooser().end_tokens();
     auto group = std::make_shared<BeamGroup>(
         BeamGroup{BeamSearch(std::move(options), request.sampling.logprobs), request.n, {}, {}, {}, {}, 0, false});
     std::vector<StreamPtr> streams;

@@ -10,7 +10,7 @@
 namespace millrace {
 
 // All streams of the request that go into the queue, or none. The request was checked. `submitted_ns`: since when it
-// waits, by the loop's clock; 0: since now. Errors: those of Executor::begin().
+// waits, by the loop's clock; 0: since now. Errors: those of TokenChooser::begin().
 Result<std::vector<StreamPtr>> make_streams(LoopContext& loop, PrefixCache& cache, RequestId id, Request request,
                                             int64_t submitted_ns);
 

@@ -25,15 +25,15 @@ MaskWorker::~MaskWorker() {
 
 // False: nothing is left to do, or there is no thread to do it, so that the step does.
 bool MaskWorker::begin(LiveStream& stream, int64_t& units) {
-  if (stream.sampler->prepare(0)) return false;
+  if (stream.own.sampler->prepare(0)) return false;
   if (stream.sequence.generated() == 0) {  // later tokens had their share in the step before
     const int64_t own = mask_units().own, all = own + units;
     units = 0;
-    if (stream.sampler->prepare(own)) {
+    if (stream.own.sampler->prepare(own)) {
       units = all - own;
       return false;
     }
-    if (all > own && stream.sampler->prepare(all - own)) return false;
+    if (all > own && stream.own.sampler->prepare(all - own)) return false;
   }
   if (!thread_.joinable()) {
     auto started = start_thread("masks", [this] { loop(); });
@@ -41,7 +41,7 @@ bool MaskWorker::begin(LiveStream& stream, int64_t& units) {
     thread_ = std::move(*started);
   }
   auto late = std::make_shared<LateMask>();
-  late->work = stream.sampler->deferred();
+  late->work = stream.own.sampler->deferred();
   if (!late->work) return false;
   stream.late_mask = std::move(late);
   {
@@ -61,7 +61,7 @@ const std::vector<LiveStream*>& MaskWorker::hold_back(const StreamLists& lists) 
   }
   int64_t units = mask_units().step;
   for (const StreamPtr& stream : lists.running()) {
-    if (!stream->sampler || stream->beams || stream->ended) continue;
+    if (!stream->own.sampler || stream->beams || stream->ended) continue;
     Sequence& s = stream->sequence;
     const bool fresh = !stream->late_mask;
     if (fresh && !begin(*stream, units)) continue;
@@ -71,7 +71,7 @@ const std::vector<LiveStream*>& MaskWorker::hold_back(const StreamLists& lists) 
       continue;
     }
     s.held_back = s.prefix.donor != 0;
-    if (stream->late_mask->failed || stream->sampler->ended() || s.size() >= s.max_total)
+    if (stream->late_mask->failed || stream->own.sampler->ended() || s.size() >= s.max_total)
       over_.push_back(stream.get());
     else
       stream->late_mask.reset();

@@ -56,7 +56,7 @@ void PlacedDocuments::run(LiveStream& stream) {
     if (ended && ended->end == s.computed) {
       leave(stream, *ended);
       if (ended->moved != 0 && !ended->stays) {
-        loop_.executor->move_keys(s.kv.blocks, ended->begin, ended->end - ended->begin, ended->moved);
+        loop_.executor->home().move_keys(s.kv.blocks, ended->begin, ended->end - ended->begin, ended->moved);
         left_ -= ended->end - ended->begin;
         worked_ = true;
       }
@@ -68,7 +68,7 @@ void PlacedDocuments::run(LiveStream& stream) {
   }
   // Blocks of the prompt: what a pattern knows of them is of keys at the places that they now have.
   if (s.prompt_apart && !stream.context.empty() && s.computed == s.prompt_tokens)
-    loop_.executor->keys_changed(s.kv.blocks, 0, s.stored());
+    loop_.executor->home().keys_changed(s.kv.blocks, 0, s.stored());
 }
 
 // Parts whose rows are kept elsewhere. The stream waits at one until all of it is placed; blocks for its prompt were
@@ -78,12 +78,12 @@ void PlacedDocuments::place(LiveStream& stream) {
   for (note_border(stream); s.computed == s.kv.border && left_ > 0; note_border(stream)) {
     const ContextPart& part = *part_of(stream.context, s.computed);
     const int64_t before = left_;
-    const bool complete = loop_.executor->hold_part(stream, part, left_);
+    const bool complete = loop_.executor->documents()->hold_part(stream.ref(), part, left_);
     loop_.stats.prompt_tokens += before - left_;
     worked_ |= left_ < before;
     const int64_t count = std::min(left_, part.end - s.computed);
     if (!complete || count <= 0 || !ledger_.reserve(stream, s.computed + count)) return;
-    take_placed(s, count, loop_.executor->put_part(stream, part, count));
+    take_placed(s, count, loop_.executor->documents()->put_part(stream.ref(), part, count));
   }
 }
 
@@ -151,7 +151,7 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const int64_t end = std::min(count, before + part.end - part.begin);
   copy_rows(loop_.kv(), {s.kv.blocks, part.begin + first + head - before}, {blocks, first + head},
             std::max<int64_t>(0, end - first - head));
-  if (s.prompt_apart) loop_.executor->keys_changed(blocks, first, end);
+  if (s.prompt_apart) loop_.executor->home().keys_changed(blocks, first, end);
   index_->insert(std::span(tokens).first(static_cast<size_t>(count)), blocks, s.prefix.scope, s.request.keep_seconds);
   for (const BlockId block : blocks) loop_.kv().release(block);
 }

@@ -16,29 +16,45 @@ namespace millrace::testing {
 
 inline constexpr int64_t kPartBlock = 4;
 
-// hold_part() costs `held_cost` tokens and put_part() finds `known` rows.
-class PartsExecutor final : public BareExecutor {
+using PartCalls = std::vector<std::string>;
+
+class PartsHome final : public BareHome {
  public:
-  explicit PartsExecutor(int64_t blocks) : BareExecutor({find_format("f32"), kPartBlock, {{2, 1}, {2, 1}}}, blocks) {}
+  PartsHome(KvPool& pool, PartCalls& calls) : BareHome(pool), calls_(calls) {}
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
-    calls.push_back(fmt::format("move {} of {} blocks from {} by {}", count, blocks.size(), slot, positions));
+    calls_.push_back(fmt::format("move {} of {} blocks from {} by {}", count, blocks.size(), slot, positions));
   }
   void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
-    calls.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
+    calls_.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
   }
-  bool hold_part(LiveStream&, const ContextPart& part, int64_t& budget) override {
+
+ private:
+  PartCalls& calls_;
+};
+
+// hold_part() costs `held_cost` tokens and put_part() finds `known` rows.
+class PartsExecutor final : public BareExecutor, public DocumentPlacer {
+ public:
+  explicit PartsExecutor(int64_t blocks) : BareExecutor({find_format("f32"), kPartBlock, {{2, 1}, {2, 1}}}, blocks) {
+    set_parts({.home = &home_, .chooser = &chooser(), .documents = this});
+  }
+  Result<void> check_context(bool) const override { return {}; }
+  bool hold_part(StreamRef, const ContextPart& part, int64_t& budget) override {
     calls.push_back(fmt::format("hold {} with {}", part.begin, budget));
     budget -= held_cost;
     return complete;
   }
-  int64_t put_part(LiveStream&, const ContextPart& part, int64_t count) override {
+  int64_t put_part(StreamRef, const ContextPart& part, int64_t count) override {
     calls.push_back(fmt::format("put {} of {}", count, part.begin));
     return known;
   }
 
-  std::vector<std::string> calls;
+  PartCalls calls;
   int64_t held_cost = 0, known = 0;
   bool complete = true;
+
+ private:
+  PartsHome home_{home().kv(), calls};
 };
 
 // A part that sees the first `before` tokens and itself.

@@ -24,7 +24,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
     return Error::user(
         fmt::format("prefix evictor: unknown '{}'; available: {}", options.prefix_evict, prefix_evictors().names()));
   if (has_store(options)) {
-    MILLRACE_TRY(cache->store_, loop.executor->make_store(options));
+    MILLRACE_TRY(cache->store_, loop.executor->home().make_store(options));
   }
   // The identity stays 0: an index lives and dies with one model and KV format, adapters are in the scope, and the
   // store's file names the model. The store's keys begin with it, so another value would make existing files useless.

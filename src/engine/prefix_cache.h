@@ -5,19 +5,19 @@
 #include <functional>
 #include <memory>
 
+#include "engine/live_stream.h"
 #include "engine/loop_context.h"
 #include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "kv/tiers/prefix_store.h"
 #include "models/lora/adapter.h"
-#include "run/live_stream.h"
 
 namespace millrace {
 
 class PrefixCache {
  public:
   // `loop` has its executor and clock, and outlives the cache. Errors: user (an option), and those of
-  // Executor::make_store().
+  // KvHome::make_store().
   static Result<std::unique_ptr<PrefixCache>> create(LoopContext& loop, const EngineOptions& options);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;

@@ -39,7 +39,7 @@ Result<Scope> scope_of(LoopContext& loop, PrefixCache& cache, const Request& req
 // Blocks that are saved must be held before: the model's identity takes a block.
 Result<void> add_model_identity(LoopContext& loop, PrefixCache& cache, std::string& identity) {
   if (loop.kv().free_blocks() == 0) cache.index()->evict(1);
-  MILLRACE_TRY(const std::string model, loop.executor->kv_identity());
+  MILLRACE_TRY(const std::string model, loop.executor->home().kv_identity());
   identity = model + identity;
   return {};
 }

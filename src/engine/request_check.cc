@@ -71,7 +71,8 @@ Result<void> check_parts(const Request& request, const Executor& executor, const
         fmt::format("context: evictor {} has budgets by layer or head, with blocks for each, and documents are copied "
                     "in blocks of all layers; use an evictor with one budget, such as snapkv",
                     rule->text));
-  MILLRACE_TRY_VOID(executor.check_context(false));
+  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(executor));
+  MILLRACE_TRY_VOID(placer->check_context(false));
   if (rule && rule->whole_tokens(std::ssize(request.prompt)) > executor.limits().context)
     return Error::user(
         fmt::format("documents: end at token {}, and the {} that evictor {} keeps behind them exceed the context of "

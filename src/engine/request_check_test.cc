@@ -11,18 +11,28 @@
 namespace millrace {
 namespace {
 
+class CheckedPlacer final : public DocumentPlacer {
+ public:
+  Result<void> check_context(bool) const override { return {}; }
+};
+
 class CheckedExecutor final : public testing::BareExecutor {
  public:
-  CheckedExecutor() : BareExecutor({find_format("f16"), 4, {}}) { own_limits.context = 100; }
-  Result<void> check_context(bool weighs) const override {
-    if (weighs || !moves) return Executor::check_context(weighs);
-    return {};
+  CheckedExecutor() : BareExecutor({find_format("f16"), 4, {}}) {
+    own_limits.context = 100;
+    place_documents(true);
   }
   Result<void> check_evictor(const EvictionRule& rule) const override {
     if (!evicts) return Executor::check_evictor(rule);
     return {};
   }
-  bool moves = true, evicts = true;
+  void place_documents(bool places) {
+    set_parts({.home = &home(), .chooser = &chooser(), .documents = places ? &placer_ : nullptr});
+  }
+  bool evicts = true;
+
+ private:
+  CheckedPlacer placer_;
 };
 
 // Wants one position.
@@ -191,7 +201,7 @@ TEST_F(RequestCheck, PartsGoWithOneBudgetAndOneBeam) {
             "context: evictor pyramidkv:budget=8,window=2,beta=3,slack=4 has budgets by layer or head, with blocks for "
             "each, and documents are copied in blocks of all layers; use an evictor with one budget, such as snapkv");
   rule_.reset();
-  executor_.moves = false;
+  executor_.place_documents(false);
   EXPECT_EQ(refusal(), "context: this executor computes no keys that it could move");
   has_parts_ = false;
   EXPECT_EQ(refusal(), "");

@@ -109,10 +109,11 @@ StepShape StepRunner::gather(StepPlan& plan, bool replayed) {
   work_.clear();
   const int64_t most = replayed ? INT64_MAX : loop_.limits.batch_tokens;
   int64_t budget = most;
+  DocumentPlacer* const placer = loop_.executor->documents();
   StepShape shape;
   for (size_t i = 0; i < plan.chunks.size();) {
     LiveStream& stream = *lists_.find(plan.chunks[i].request);
-    if (!loop_.executor->hold_documents(stream, budget)) {
+    if (placer && !placer->hold_documents(stream.ref(), stream.encoded.get(), budget)) {
       plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
       continue;
     }
@@ -137,8 +138,9 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   const int64_t before = loop_.now();
   bool other_work = reads();
   for (const StepWork& item : work_) {
-    if (!refresh_is_due(*item.stream, item.chunk.first, loop_.limits.batch_tokens)) continue;
-    loop_.executor->refresh(*item.stream);
+    if (!refresh_is_due(item.stream->context, item.stream->stale, item.chunk.first, loop_.limits.batch_tokens))
+      continue;
+    loop_.executor->documents()->refresh(item.stream->ref(), item.stream->context, item.stream->stale);
     item.stream->stale.clear();
     other_work = true;
   }
@@ -147,8 +149,11 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
     for (const auto& [stream, chunk, lost] : work_)
       shape.add(chunk.first - stream->sequence.mean_left_out(), chunk.count, chunk.outputs());
   }
+  input_.clear();
   loads_.begin_forward(work_);
-  loop_.executor->forward(work_);
+  for (const StepWork& item : work_) add_chunk(item.stream->source(), item.chunk, input_);
+  loop_.executor->forward(input_, output_);
+  take_output();
   loads_.end_forward(work_);
   drafts_.after_pass(work_);
   const double seconds = static_cast<double>(loop_.now() - before) * 1e-9;
@@ -156,6 +161,18 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   ++loop_.stats.steps;
   recorder_.step(loop_.stats.steps, plan, work_, before, seconds);
   count_computed(seconds);
+}
+
+// What the pass has observed of its streams. Each block keeps the largest share that it has seen.
+void StepRunner::take_output() {
+  for (const int64_t chunk : output_.failed) work_[static_cast<size_t>(chunk)].stream->read_failed = true;
+  const float* share = output_.shares.data();
+  for (const StepMass& mass : output_.masses) {
+    auto& importance = work_[static_cast<size_t>(mass.chunk)].stream->importance;
+    const auto blocks = static_cast<size_t>(mass.blocks);
+    importance.resize(std::max(importance.size(), blocks));
+    for (size_t b = 0; b < blocks; ++b) importance[b] = std::max(importance[b], *share++);
+  }
 }
 
 // Rows that are read take time that no StepShape has.
@@ -188,7 +205,13 @@ void StepRunner::count_computed(double seconds) {
 }
 
 void StepRunner::sample(std::vector<TokenEvent>& events) {
-  loop_.executor->choose_ahead(work_, drafts_.acceptance());
+  choices_.clear();
+  for (const StepWork& item : work_)
+    choices_.push_back({.sequence = &item.stream->sequence,
+                        .own = &item.stream->own,
+                        .chunk = item.chunk,
+                        .chooses = !item.lost && !item.stream->beams});
+  loop_.executor->chooser().choose_ahead(choices_, drafts_.acceptance());
   int64_t row = 0;
   bool ended = false;
   for (const StepWork& item : work_) {
@@ -241,7 +264,7 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   for (int64_t at = -1;; ++kept) {
     if (!commit(*item.stream, row + 1 + at, events)) return false;
     at = drafts_.next(s, at, drafted);
-    if (at < 0 || !loop_.executor->may_choose(*item.stream, row + 1 + at)) break;
+    if (at < 0 || !loop_.executor->chooser().may_choose(item.stream->ref(), row + 1 + at)) break;
     keep_drafted(*item.stream, kept, at - kept);
   }
   drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
@@ -288,7 +311,7 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
     closer_.finish(stream, FinishReason::length, std::move(event), events);
     return false;
   }
-  auto stopped = loop_.executor->choose(stream, row, event);
+  auto stopped = loop_.executor->chooser().choose(stream.ref(), row, event);
   if (!stopped.ok()) {
     event.error = stopped.error();
     closer_.finish(stream, FinishReason::error, std::move(event), events);
@@ -305,7 +328,7 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
   stream.logprob_sum += static_cast<double>(event.logprob.logprob);
   if (s.request.sampling.logprobs < 0) event.logprob = {};
   // Whether the last token also ends the stream is not known until it has been parsed (MaskWorker).
-  const bool unsettled = !*stopped && stream.sampler && !stream.sampler->settled();
+  const bool unsettled = !*stopped && stream.own.sampler && !stream.own.sampler->settled();
   if (*stopped || (s.size() >= s.max_total && !unsettled)) {
     closer_.finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
     return false;

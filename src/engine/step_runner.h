@@ -32,7 +32,11 @@ class StepRunner {
         recorder_(recorder),
         cache_(cache),
         evictions_(loop, ledger),
-        documents_(loop, ledger, cache.index()) {}
+        documents_(loop, ledger, cache.index()) {
+    work_.reserve(static_cast<size_t>(loop.limits.max_streams));
+    choices_.reserve(static_cast<size_t>(loop.limits.max_streams));
+    input_.reserve(loop.kv(), loop.limits.max_streams, loop.limits.batch_tokens, loop.context());
+  }
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
@@ -52,6 +56,7 @@ class StepRunner {
   StepShape gather(StepPlan& plan, bool replayed);
   bool reserve(LiveStream& stream, PlannedChunk& chunk);
   void forward(const StepPlan& plan, StepShape shape);
+  void take_output();
   bool reads() const;  // rows for a PromptReader, in this step
   void count_computed(double seconds);
   void fail(const Error& error, std::vector<TokenEvent>& events);
@@ -75,6 +80,9 @@ class StepRunner {
   TokenEvictions evictions_;
   PlacedDocuments documents_;
   std::vector<StepWork> work_;
+  StepInput input_;  // of the last step
+  StepOutput output_;
+  std::vector<ChoiceWork> choices_;
   bool encoded_ = false;
   std::ofstream plans_;
 };

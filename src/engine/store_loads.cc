@@ -14,7 +14,7 @@ namespace millrace {
 StoreLoads::StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, double fetch)
     : loop_(loop), lists_(lists), ledger_(ledger), cache_(cache), store_(cache.store()), fetch_(fetch) {
   if (!store_) return;
-  joins_early_ = loop_.executor->before_attention([this](int64_t layer) {
+  joins_early_ = loop_.executor->home().before_attention([this](int64_t layer) {
     for (const StepWork& item : in_forward_)
       if (item.stream->load.active()) store_->wait_layer(item.stream->load.ticket, layer);
   });

@@ -7,8 +7,8 @@
 
 #include <span>
 
+#include "engine/live_stream.h"
 #include "kv/tiers/prefix_store.h"
-#include "run/live_stream.h"
 
 namespace millrace {
 

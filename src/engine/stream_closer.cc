@@ -35,7 +35,7 @@ void StreamCloser::finish(LiveStream& stream, FinishReason reason, TokenEvent ev
   event.answer = answer_of(s.id);
   event.finish = reason;
   event.last = true;
-  if (reason != FinishReason::error) loop_.executor->flush(stream, event);
+  if (reason != FinishReason::error) loop_.executor->chooser().flush(stream.ref(), event);
   event.timings = timings(s, s.generated(), loop_.now());
   if (stream.eviction) event.timings.evictions = stream.eviction->decisions();
   if (event.made_ns == 0) event.made_ns = loop_.now();
@@ -56,7 +56,7 @@ void StreamCloser::release(LiveStream& stream) {
   loads_.cancel(stream);
   prefixes_.release(stream);
   swap_.release(stream);
-  stream.lease.reset();
+  stream.own.lease.reset();
   lists_.remove(stream.sequence);
   stream.ended = true;
 }

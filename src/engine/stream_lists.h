@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "run/live_stream.h"
+#include "engine/live_stream.h"
 
 namespace millrace {
 

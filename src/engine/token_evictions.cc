@@ -9,14 +9,17 @@ void TokenEvictions::run(LiveStream& stream) {
   if (!stream.eviction || s.computed < s.kv.evict_at) return;
   const int64_t before = stream.eviction->mean_evicted();
   const auto kept = stream.eviction->decide();
-  if (loop_.kv().layout().codec) loop_.executor->compact_encoded(stream);
+  KvHome& home = loop_.executor->home();
+  if (home.kv().layout().codec) {
+    TokenEviction& eviction = *stream.eviction;
+    home.compact_encoded({s.kv.blocks, s.kv.state, s.stored(), eviction.tokens().kept(), eviction.heads()});
+  }
   ledger_.compact(stream);
   if (stream.eviction->rule().moves_keys())
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
-      loop_.executor->move_keys(s.kv.blocks, slot, count, positions);
+      home.move_keys(s.kv.blocks, slot, count, positions);
     });
-  loop_.executor->keys_changed(s.kv.blocks, first_moved(kept, stream.eviction->heads()),
-                               s.computed - stream.eviction->evicted());
+  home.keys_changed(s.kv.blocks, first_moved(kept, stream.eviction->heads()), s.computed - stream.eviction->evicted());
   loop_.stats.evicted_tokens += stream.eviction->mean_evicted() - before;
   s.draft.stored = DraftState::kAll;  // slots have moved, so a token that the draft model lacks is not computed again
   note_eviction(stream);

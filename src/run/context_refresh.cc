@@ -11,17 +11,18 @@ constexpr int64_t kComparedLayer = 1;  // or the only one
 
 class Refresh {
  public:
-  Refresh(const LiveStream& stream, ModelRunner& runner)
-      : stream_(stream),
+  Refresh(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale, ModelRunner& runner)
+      : plan_(plan),
+        stale_(stale),
         s_(stream.sequence),
         runner_(runner),
-        mix_(stream.adapters.empty() ? nullptr : &stream.adapters),
+        mix_(stream.own.adapters.empty() ? nullptr : &stream.own.adapters),
         turn_(runner.threads()) {}
 
   void run() {
     std::vector<int64_t> firsts;
-    for (const size_t index : stream_.stale) {
-      const ContextPart& part = stream_.context.parts[index];
+    for (const size_t index : stale_) {
+      const ContextPart& part = plan_.parts[index];
       if (part.fresh_share > 0) choose(part);
       for (int64_t i = 0; i < part.fresh_first; ++i) firsts.push_back(part.begin + i);
     }
@@ -105,7 +106,8 @@ class Refresh {
     }
   }
 
-  const LiveStream& stream_;
+  const ContextPlan& plan_;
+  std::span<const size_t> stale_;
   const Sequence& s_;
   ModelRunner& runner_;
   const LoraMix* mix_;
@@ -116,17 +118,19 @@ class Refresh {
 
 }  // namespace
 
-bool refresh_is_due(const LiveStream& stream, int64_t next, int64_t most) {
-  if (stream.stale.empty()) return false;
+bool refresh_is_due(const ContextPlan& plan, std::span<const size_t> stale, int64_t next, int64_t most) {
+  if (stale.empty()) return false;
   int64_t tokens = 0;
-  for (const size_t index : stream.stale) {
-    const ContextPart& part = stream.context.parts[index];
+  for (const size_t index : stale) {
+    const ContextPart& part = plan.parts[index];
     tokens += part.fresh_share > 0 ? part.end - part.begin : part.fresh_first;
   }
-  return tokens >= most || !part_of(stream.context, next);
+  return tokens >= most || !part_of(plan, next);
 }
 
-void refresh_parts(const LiveStream& stream, ModelRunner& runner) { Refresh(stream, runner).run(); }
+void refresh_parts(StreamRef stream, const ContextPlan& plan, std::span<const size_t> stale, ModelRunner& runner) {
+  Refresh(stream, plan, stale, runner).run();
+}
 
 std::vector<int64_t> most_deviating(std::span<const double> deviations, double share) {
   const auto all = std::ssize(deviations);

@@ -9,6 +9,7 @@
 #include "run/cpu_executor.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
+#include "run/stepped_stream_test.h"
 #include "sampling/logprobs.h"
 #include "test_paths.h"
 
@@ -48,8 +49,8 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EXPECT_EQ(executor->limits().outputs, 8);
   EXPECT_EQ(executor->limits().request_bytes, 0);  // no budget, no limit
   EXPECT_GT(executor->limits().scratch_bytes, 0);
-  EXPECT_EQ(executor->kv().total_blocks(), 8 * 128 / 16);
-  EXPECT_EQ(executor->kv().layout().block_tokens, 16);
+  EXPECT_EQ(executor->home().kv().total_blocks(), 8 * 128 / 16);
+  EXPECT_EQ(executor->home().kv().layout().block_tokens, 16);
   o.context = 100;
   o.max_streams = 700;
   o.batch_tokens = 600;
@@ -57,9 +58,9 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EXPECT_EQ(executor->limits().context, 100);
   EXPECT_EQ(executor->limits().tokens, 700);
   EXPECT_EQ(executor->limits().outputs, 700);
-  EXPECT_EQ(executor->kv().total_blocks(), 65536 / 16);  // not 700 x 100
+  EXPECT_EQ(executor->home().kv().total_blocks(), 65536 / 16);  // not 700 x 100
   o.kv_tokens = 33;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 3);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 3);
   o.context = 128;
   o.kv_tokens = 0;
   o.max_streams = 1;
@@ -67,7 +68,7 @@ TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   executor = make(o);
   EXPECT_EQ(executor->limits().tokens, 4);
   EXPECT_EQ(executor->limits().outputs, 1);
-  EXPECT_EQ(executor->kv().total_blocks(), 8);
+  EXPECT_EQ(executor->home().kv().total_blocks(), 8);
 }
 
 TEST(CpuExecutorLimits, MemoryBudget) {
@@ -75,9 +76,9 @@ TEST(CpuExecutorLimits, MemoryBudget) {
   o.max_streams = 300;
   auto executor = make(o, int64_t{3} << 30);
   EXPECT_EQ(executor->limits().request_bytes, 2 * 300 * request_memory(128));
-  EXPECT_GT(executor->kv().total_blocks(), 300 * 128 / 16);  // the remaining budget
+  EXPECT_GT(executor->home().kv().total_blocks(), 300 * 128 / 16);  // the remaining budget
   o.kv_tokens = 320;
-  EXPECT_EQ(make(o, int64_t{3} << 30)->kv().total_blocks(), 20);
+  EXPECT_EQ(make(o, int64_t{3} << 30)->home().kv().total_blocks(), 20);
   o.kv_tokens = int64_t{1} << 34;
   const Error much = failure(o, int64_t{3} << 30);
   EXPECT_EQ(much.kind, ErrorKind::resource);
@@ -135,8 +136,8 @@ TEST(CpuExecutorLimits, InvalidNamesAndSizes) {
   EXPECT_EQ(failure(o).message, "KV pool: 'paged' or 'virtual', got 'heap'");
   o.kv_pool = "virtual";
   auto pages = make(o);
-  EXPECT_GT(pages->kv().layout().block_tokens, 16);
-  EXPECT_EQ(pages->kv().layout().block_tokens % 16, 0);
+  EXPECT_GT(pages->home().kv().layout().block_tokens, 16);
+  EXPECT_EQ(pages->home().kv().layout().block_tokens % 16, 0);
   o = one_thread();
   o.adapters = {"one=/nowhere"};
   EXPECT_FALSE(CpuExecutor::create(golden(), o).ok());
@@ -207,15 +208,16 @@ TEST(CpuExecutorLimits, Requests) {
 }
 
 // A stream of `tokens`, `computed` of which run in one chunk.
-LiveStream make_stream(Executor& executor, const Request& request) {
-  LiveStream stream;
+testing::SteppedStream make_stream(Executor& executor, const Request& request) {
+  testing::SteppedStream stream;
   Sequence& s = stream.sequence;
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.request = request;
   s.prefix.caches = true;
-  EXPECT_TRUE(executor.begin(stream).ok());
-  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.kv.blocks.push_back(*executor.kv().allocate());
+  EXPECT_TRUE(executor.chooser().begin(stream.ref()).ok());
+  for (int64_t i = 0; i < executor.home().kv().blocks_for(s.size() + 8); ++i)
+    s.kv.blocks.push_back(*executor.home().kv().allocate());
   return stream;
 }
 
@@ -230,13 +232,14 @@ TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
   EngineOptions o = one_thread();
   o.block_tokens = 4;
   auto executor = make(o);
-  LiveStream unseen = make_stream(*executor, prompt_of(10));
-  executor->forward(std::vector<StepWork>{{&unseen, {0, 0, 10, true}}});
+  testing::SteppedStream unseen = make_stream(*executor, prompt_of(10));
+  testing::run_chunks(*executor, {{&unseen, {0, 0, 10, true}}});
   EXPECT_TRUE(unseen.importance.empty());  // not requested
   executor->observe_attention();
-  LiveStream stream = make_stream(*executor, prompt_of(10)), private_one = make_stream(*executor, prompt_of(9));
+  testing::SteppedStream stream = make_stream(*executor, prompt_of(10)),
+                         private_one = make_stream(*executor, prompt_of(9));
   private_one.sequence.prefix.caches = false;
-  executor->forward(std::vector<StepWork>{{&private_one, {0, 0, 9, true}}, {&stream, {0, 0, 10, true}}});
+  testing::run_chunks(*executor, {{&private_one, {0, 0, 9, true}}, {&stream, {0, 0, 10, true}}});
   EXPECT_TRUE(private_one.importance.empty());
   ASSERT_EQ(stream.importance.size(), 3u);  // 4, 4 and 2 tokens
   const double mass = (stream.importance[0] * 4 + stream.importance[1] * 4 + stream.importance[2] * 2) / 10;
@@ -244,15 +247,15 @@ TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
   for (float share : stream.importance) EXPECT_GT(share, 0);
   const std::vector<float> before = stream.importance;
   stream.sequence.tokens.push_back(9);
-  executor->forward(std::vector<StepWork>{{&stream, {0, 10, 1, true}}});
+  testing::run_chunks(*executor, {{&stream, {0, 10, 1, true}}});
   EXPECT_EQ(stream.importance, before);  // tokens of the answer are not observed
   // In chunks, each block keeps the largest share it has seen.
-  LiveStream chunks = make_stream(*executor, prompt_of(10));
-  executor->forward(std::vector<StepWork>{{&chunks, {0, 0, 6, false}}});
+  testing::SteppedStream chunks = make_stream(*executor, prompt_of(10));
+  testing::run_chunks(*executor, {{&chunks, {0, 0, 6, false}}});
   ASSERT_EQ(chunks.importance.size(), 2u);
   EXPECT_NEAR((chunks.importance[0] * 4 + chunks.importance[1] * 2) / 6, 1, 1e-4);
   const std::vector<float> half = chunks.importance;
-  executor->forward(std::vector<StepWork>{{&chunks, {0, 6, 4, true}}});
+  testing::run_chunks(*executor, {{&chunks, {0, 6, 4, true}}});
   ASSERT_EQ(chunks.importance.size(), 3u);
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
@@ -260,7 +263,7 @@ TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
 
 TEST(CpuExecutorLimits, EndTokens) {
   auto executor = make(one_thread());
-  const TokenId end = executor->end_tokens().at(0);
+  const TokenId end = executor->chooser().end_tokens().at(0);
   for (int variant = 0; variant < 4; ++variant) {
     Request request = prompt_of(5);
     request.sampling.allowed_tokens = {variant == 2 ? TokenId{20} : end};
@@ -268,10 +271,10 @@ TEST(CpuExecutorLimits, EndTokens) {
     if (variant == 2) request.stop_tokens = {20};
     if (variant == 3) request.sampling.allowed_tokens = {20};
     request.min_tokens = 0;
-    LiveStream stream = make_stream(*executor, request);
-    executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
+    testing::SteppedStream stream = make_stream(*executor, request);
+    testing::run_chunks(*executor, {{&stream, {0, 0, 5, true}}});
     TokenEvent event;
-    const auto stopped = executor->choose(stream, 0, event);
+    const auto stopped = executor->chooser().choose(stream.ref(), 0, event);
     if (variant == 1 && !stopped.ok()) continue;  // no token is allowed next
     ASSERT_TRUE(stopped.ok()) << variant << " " << stopped.error().message;
     EXPECT_EQ(*stopped, variant == 0 || variant == 2) << variant;
@@ -286,44 +289,44 @@ TEST(CpuExecutorLimits, LogprobsAreOfTheModelsDistribution) {
     Request request = prompt_of(5);
     request.sampling.logprobs = wanted;
     request.sampling.logit_bias = {{20, 100.0}};  // sampled, though unlikely
-    LiveStream stream = make_stream(*executor, request);
-    executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
+    testing::SteppedStream stream = make_stream(*executor, request);
+    testing::run_chunks(*executor, {{&stream, {0, 0, 5, true}}});
     const auto vocab = static_cast<size_t>(golden()->info().vocab);
     const std::vector<float> row(executor->logits(), executor->logits() + vocab);
     const Logprobs expected = compute_logprobs(row, 20, 3);
     std::vector<TokenLogprob> likeliest;
-    executor->likeliest(0, 3, likeliest);
+    executor->chooser().likeliest(0, 3, likeliest);
     ASSERT_EQ(likeliest.size(), 3u);
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(likeliest[i].token, expected.top[i].token);
     TokenEvent event;
-    ASSERT_TRUE(executor->choose(stream, 0, event).ok());
+    ASSERT_TRUE(executor->chooser().choose(stream.ref(), 0, event).ok());
     EXPECT_EQ(event.token, 20);
     EXPECT_EQ(std::ssize(event.top_logprobs), std::max<int64_t>(0, wanted));
     EXPECT_EQ(event.logprob.logprob, wanted >= 0 ? expected.chosen.logprob : 0);
-    LiveStream scored = make_stream(*executor, prompt_of(5));
-    scored.scored = true;
-    executor->forward(std::vector<StepWork>{{&scored, {0, 0, 5, true}}});
+    testing::SteppedStream scored = make_stream(*executor, prompt_of(5));
+    scored.own.scored = true;
+    testing::run_chunks(*executor, {{&scored, {0, 0, 5, true}}});
     TokenEvent ranked;
-    ASSERT_TRUE(executor->choose(scored, 0, ranked).ok());
+    ASSERT_TRUE(executor->chooser().choose(scored.ref(), 0, ranked).ok());
     EXPECT_LT(ranked.logprob.logprob, 0);
   }
 }
 
 TEST(CpuExecutorLimits, EndTokensProduceNoText) {
   auto executor = make(one_thread());
-  const TokenId end = executor->end_tokens().at(0);
+  const TokenId end = executor->chooser().end_tokens().at(0);
   for (bool ignore : {false, true}) {
     Request request = prompt_of(5);
     request.ignore_eos = ignore;
     request.skip_special = false;
-    LiveStream stream = make_stream(*executor, request);
+    testing::SteppedStream stream = make_stream(*executor, request);
     TokenEvent event;
     event.token = 20;
-    executor->write(stream, event);
+    executor->chooser().write(stream.ref(), event);
     EXPECT_FALSE(event.text.empty());
     event = {};
     event.token = end;
-    executor->write(stream, event);
+    executor->chooser().write(stream.ref(), event);
     EXPECT_EQ(event.text.empty(), !ignore) << event.text;
   }
 }

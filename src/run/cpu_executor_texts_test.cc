@@ -2,6 +2,7 @@
 // whose attention tells which blocks matter.
 #include "run/cpu_executor.h"
 #include "run/edited_model_test.h"
+#include "run/stepped_stream_test.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -16,16 +17,17 @@ std::unique_ptr<Executor> executor_of(std::shared_ptr<const LanguageModel> model
   return made.ok() ? std::move(*made) : nullptr;
 }
 
-std::unique_ptr<LiveStream> stream_of(Executor& executor, const Request& request) {
-  auto stream = std::make_unique<LiveStream>();
+std::unique_ptr<testing::SteppedStream> stream_of(Executor& executor, const Request& request) {
+  auto stream = std::make_unique<testing::SteppedStream>();
   Sequence& s = stream->sequence;
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.request = request;
   s.prefix.caches = true;
-  const auto begun = executor.begin(*stream);
+  const auto begun = executor.chooser().begin(stream->ref());
   EXPECT_TRUE(begun.ok()) << (begun.ok() ? "" : begun.error().message);
-  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.kv.blocks.push_back(*executor.kv().allocate());
+  for (int64_t i = 0; i < executor.home().kv().blocks_for(s.size() + 8); ++i)
+    s.kv.blocks.push_back(*executor.home().kv().allocate());
   return stream;
 }
 
@@ -47,19 +49,19 @@ TEST(CpuExecutorTexts, AnAnswerThatEndsWithinACharacter) {
     auto stream = stream_of(*executor, request);
     TokenEvent event;
     event.token = 93;
-    executor->write(*stream, event);
+    executor->chooser().write(stream->ref(), event);
     EXPECT_EQ(event.text, "");
     if (whole) {
       event.token = 92;
-      executor->write(*stream, event);
+      executor->chooser().write(stream->ref(), event);
       EXPECT_EQ(event.text, "\u00e9");
     }
     TokenEvent last;
     last.text = "before";
-    executor->flush(*stream, last);
+    executor->chooser().flush(stream->ref(), last);
     EXPECT_EQ(last.text, whole ? "before" : "before\ufffd");
     TokenEvent again;
-    executor->flush(*stream, again);
+    executor->chooser().flush(stream->ref(), again);
     EXPECT_EQ(again.text, "");
   }
 }
@@ -76,7 +78,7 @@ TEST(CpuExecutorTexts, WithoutATokenizerThereIsNoText) {
   stopped.stop = {"x"};
   constrained.constraint = {.kind = Constraint::Kind::regex, .text = "a+"};
   const auto stop = executor->check(stopped), constraint = executor->check(constrained);
-  const auto compiled = executor->compile(constrained.constraint, {});
+  const auto compiled = executor->chooser().compile(constrained.constraint, {});
   ASSERT_FALSE(stop.ok() || constraint.ok() || compiled.ok());
   EXPECT_EQ(stop.error().kind, ErrorKind::unsupported);
   EXPECT_EQ(stop.error().message, "stop: the model has no tokenizer, so there is no text to match");
@@ -84,21 +86,21 @@ TEST(CpuExecutorTexts, WithoutATokenizerThereIsNoText) {
     EXPECT_EQ(error.kind, ErrorKind::unsupported);
     EXPECT_EQ(error.message, "constraint: the model has no tokenizer, so there is no text to hold to it");
   }
-  EXPECT_FALSE(executor->compiled(constrained.constraint).has_value());
-  EXPECT_TRUE(executor->compile({}, {}).ok());
-  EXPECT_TRUE(executor->compiled({}).has_value());
-  EXPECT_TRUE(executor->end_tokens().empty());
+  EXPECT_FALSE(executor->chooser().compiled(constrained.constraint).has_value());
+  EXPECT_TRUE(executor->chooser().compile({}, {}).ok());
+  EXPECT_TRUE(executor->chooser().compiled({}).has_value());
+  EXPECT_TRUE(executor->chooser().end_tokens().empty());
   request.sampling.allowed_tokens = {20};
   request.stop_tokens = {21};
   auto stream = stream_of(*executor, request);
-  executor->forward(std::vector<StepWork>{{stream.get(), {0, 0, 3, true}}});
+  testing::run_chunks(*executor, {{stream.get(), {0, 0, 3, true}}});
   TokenEvent event;
-  const auto ended = executor->choose(*stream, 0, event);
+  const auto ended = executor->chooser().choose(stream->ref(), 0, event);
   ASSERT_TRUE(ended.ok()) << ended.error().message;
   EXPECT_FALSE(*ended);
   EXPECT_EQ(event.token, 20);
-  executor->write(*stream, event);
-  executor->flush(*stream, event);
+  executor->chooser().write(stream->ref(), event);
+  executor->chooser().flush(stream->ref(), event);
   EXPECT_EQ(event.text, "");
 }
 
@@ -122,7 +124,7 @@ TEST(CpuExecutorTexts, AdaptersMemoryIsHeld) {
     const int64_t loaded = bytes();
     request.adapters = {{"style", 1}};
     const auto first = stream_of(*executor, request);
-    EXPECT_EQ(first->adapters.size(), 1u);
+    EXPECT_EQ(first->own.adapters.size(), 1u);
     const int64_t used = bytes();
     EXPECT_GT(used, loaded);
     const auto second = stream_of(*executor, request);
@@ -147,7 +149,7 @@ TEST(CpuExecutorTexts, ImportanceIsOfALayerThatSeesEverything) {
   Request request;
   for (TokenId i = 0; i < 40; ++i) request.prompt.push_back(1 + i * 7 % 90);
   auto stream = stream_of(*executor, request);
-  executor->forward(std::vector<StepWork>{{stream.get(), {0, 0, 40, true}}});
+  testing::run_chunks(*executor, {{stream.get(), {0, 0, 40, true}}});
   ASSERT_EQ(stream->importance.size(), 10u);
   double sum = 0;
   for (const float share : stream->importance) {

@@ -34,25 +34,24 @@ Result<std::unique_ptr<DocumentRows>> DocumentRows::create(const LanguageModel& 
   return made;
 }
 
-bool DocumentRows::hold(LiveStream& stream, const ContextPart& part, int64_t& budget) {
-  return kept_->hold(stream, part, budget, runner_->limits().tokens,
-                     [&](const RowsLease& lease, int64_t first, int64_t count) {
-                       runner_->start();
-                       runner_->begin(lease.blocks(), first, stream.adapters.empty() ? nullptr : &stream.adapters);
-                       for (int64_t i = first; i < first + count; ++i)
-                         runner_->add(lease.tokens()[static_cast<size_t>(i)], i);
-                       runner_->forward();
-                     });
+bool DocumentRows::hold(StreamRef stream, const ContextPart& part, int64_t& budget) {
+  return kept_->hold(
+      stream, part, budget, runner_->limits().tokens, [&](const RowsLease& lease, int64_t first, int64_t count) {
+        runner_->start();
+        runner_->begin(lease.blocks(), first, stream.own.adapters.empty() ? nullptr : &stream.own.adapters);
+        for (int64_t i = first; i < first + count; ++i) runner_->add(lease.tokens()[static_cast<size_t>(i)], i);
+        runner_->forward();
+      });
 }
 
-int64_t DocumentRows::put(LiveStream& stream, const ContextPart& part, int64_t count, ModelRunner& target) {
+int64_t DocumentRows::put(StreamRef stream, const ContextPart& part, int64_t count, ModelRunner& target) {
   const Sequence& s = stream.sequence;
   for (int64_t slot = s.computed, end = slot + count, run; slot < end; slot += run) {
     run = std::min(end - slot, target.limits().tokens);
     target.start();
     target.begin(s.kv.blocks, slot, nullptr, s.kv.state);
     for (int64_t i = slot; i < slot + run; ++i) target.add(0, i);
-    target.put_keys({runner_->kv(), stream.rows->blocks(), slot - part.moved, part.stays ? 0 : part.moved});
+    target.put_keys({runner_->kv(), stream.own.rows->blocks(), slot - part.moved, part.stays ? 0 : part.moved});
   }
   return KeptRows::let_go(stream, part, count);
 }

@@ -28,9 +28,9 @@ class DocumentRows {
   static Result<std::unique_ptr<DocumentRows>> create(const LanguageModel& model, std::shared_ptr<ThreadPool> threads,
                                                       ForwardLimits limits, int64_t tokens, bool shares);
 
-  // Executor::hold_part() and put_part(). `target`: of the streams.
-  bool hold(LiveStream& stream, const ContextPart& part, int64_t& budget);
-  int64_t put(LiveStream& stream, const ContextPart& part, int64_t count, ModelRunner& target);
+  // DocumentPlacer::hold_part() and put_part(). `target`: of the streams.
+  bool hold(StreamRef stream, const ContextPart& part, int64_t& budget);
+  int64_t put(StreamRef stream, const ContextPart& part, int64_t count, ModelRunner& target);
 
   const KeptRows& kept() const { return *kept_; }
   ModelRunner& runner() { return *runner_; }

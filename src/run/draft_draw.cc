@@ -4,7 +4,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 #include "sampling/chain.h"
 #include "sampling/logprobs.h"
 #include "sampling/mask_units.h"

@@ -9,7 +9,7 @@
 #include "models/mixers/mixer.h"
 #include "run/draft_draw.h"
 #include "run/embedded_model.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 #include "sampling/mask_units.h"
 
 namespace millrace {
@@ -240,6 +240,12 @@ TokenId& DraftRunner::token(const Draw& draw, int64_t index) {
 
 DraftOdds& DraftRunner::odds(const Draw& draw, int64_t index) {
   return odds_[static_cast<size_t>(draw.run->owner->odds - odds_.data() + draw.node + index)];
+}
+
+std::vector<const ArchSpec*> specs_with_draft(const LanguageModel& model, const DraftRunner* draft) {
+  std::vector<const ArchSpec*> out = {&model.parts().model->spec()};
+  if (draft) out.push_back(&draft->model().parts().model->spec());
+  return out;
 }
 
 }  // namespace millrace

@@ -34,7 +34,7 @@ class DraftRunner final : public DraftModel {
     int64_t streams = 0;
     int64_t rows = 1;     // Drafter::model_rows()
     int64_t longest = 0;  // tokens of a draft
-    // Drafted tokens in one step whose odds are kept (LiveStream::odds), for acceptance rules that need them: then
+    // Drafted tokens in one step whose odds are kept (ExecutorStream::odds), for acceptance rules that need them: then
     // they are drawn with random numbers of their own. 0: none.
     int64_t odds = 0;
   };
@@ -83,5 +83,8 @@ class DraftRunner final : public DraftModel {
   int64_t kept_rows_ = 0;           // at most
   int64_t streams_ = 0, rows_ = 0;  // used so far
 };
+
+// The layers of an engine's model and, unless `draft` is null, of its draft model.
+std::vector<const ArchSpec*> specs_with_draft(const LanguageModel& model, const DraftRunner* draft);
 
 }  // namespace millrace

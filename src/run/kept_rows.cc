@@ -38,7 +38,7 @@ Result<void> KeptRows::check_blocks() const {
       fmt::format("documents: {} references to blocks, {} are kept and {} leased", references, index_.size(), leased_));
 }
 
-RowsLease::RowsLease(KeptRows& owner, const LiveStream& stream, const ContextPart& part)
+RowsLease::RowsLease(KeptRows& owner, StreamRef stream, const ContextPart& part)
     : owner_(owner),
       begin_(part.begin),
       tokens_(own_stream(stream.sequence, part, KeptRows::kBlockTokens)),
@@ -60,7 +60,7 @@ bool RowsLease::add(Result<BlockId> block) {
 }
 
 // All blocks or, if running streams hold too many, none: null.
-std::shared_ptr<RowsLease> KeptRows::take(const LiveStream& stream, const ContextPart& part) {
+std::shared_ptr<RowsLease> KeptRows::take(StreamRef stream, const ContextPart& part) {
   auto lease = std::make_shared<RowsLease>(*this, stream, part);
   if (lease->shares_)
     for (const BlockId block : index_.match(lease->tokens_, lease->scope_)) lease->add(block);
@@ -78,12 +78,11 @@ void KeptRows::keep(const RowsLease& lease) {
                 lease.keep_seconds_);
 }
 
-bool KeptRows::hold(LiveStream& stream, const ContextPart& part, int64_t& budget, int64_t most,
-                    const Compute& compute) {
-  if (stream.rows && stream.rows->begin_ != part.begin) stream.rows.reset();
-  if (!stream.rows) stream.rows = take(stream, part);
-  if (!stream.rows) return false;
-  RowsLease& lease = *stream.rows;
+bool KeptRows::hold(StreamRef stream, const ContextPart& part, int64_t& budget, int64_t most, const Compute& compute) {
+  if (stream.own.rows && stream.own.rows->begin_ != part.begin) stream.own.rows.reset();
+  if (!stream.own.rows) stream.own.rows = take(stream, part);
+  if (!stream.own.rows) return false;
+  RowsLease& lease = *stream.own.rows;
   if (lease.complete()) return true;
   while (!lease.complete() && budget > 0) {
     const int64_t count = std::min({lease.count_ - lease.computed_, budget, most});
@@ -95,10 +94,10 @@ bool KeptRows::hold(LiveStream& stream, const ContextPart& part, int64_t& budget
   return lease.complete();
 }
 
-int64_t KeptRows::let_go(LiveStream& stream, const ContextPart& part, int64_t count) {
+int64_t KeptRows::let_go(StreamRef stream, const ContextPart& part, int64_t count) {
   const int64_t first = stream.sequence.computed;
-  const int64_t found = std::clamp<int64_t>(stream.rows->found_ - (first - part.moved), 0, count);
-  if (first + count == part.end) stream.rows.reset();
+  const int64_t found = std::clamp<int64_t>(stream.own.rows->found_ - (first - part.moved), 0, count);
+  if (first + count == part.end) stream.own.rows.reset();
   return found;
 }
 

@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "context/document_context.h"
 #include "kv/prefix_index.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 
 namespace millrace {
 
@@ -33,15 +34,15 @@ class KeptRows {
 
   // Computes tokens [first, first + count) of the own stream that has these blocks.
   using Compute = std::function<void(const RowsLease& lease, int64_t first, int64_t count)>;
-  // Executor::hold_part(): computes what is missing, `most` tokens at a time.
-  bool hold(LiveStream& stream, const ContextPart& part, int64_t& budget, int64_t most, const Compute& compute);
+  // DocumentPlacer::hold_part(): computes what is missing, `most` tokens at a time.
+  bool hold(StreamRef stream, const ContextPart& part, int64_t& budget, int64_t most, const Compute& compute);
   // After the stream's next `count` tokens were put, of those that it holds: lets them go where the part ends. Returns
   // how many of them were found.
-  static int64_t let_go(LiveStream& stream, const ContextPart& part, int64_t count);
+  static int64_t let_go(StreamRef stream, const ContextPart& part, int64_t count);
 
  private:
   friend class RowsLease;
-  std::shared_ptr<RowsLease> take(const LiveStream& stream, const ContextPart& part);
+  std::shared_ptr<RowsLease> take(StreamRef stream, const ContextPart& part);
   void keep(const RowsLease& lease);
 
   KvPool& pool_;
@@ -53,7 +54,7 @@ class KeptRows {
 // The rows of a part that a stream holds. Ends before its owner does.
 class RowsLease {
  public:
-  RowsLease(KeptRows& owner, const LiveStream& stream, const ContextPart& part);
+  RowsLease(KeptRows& owner, StreamRef stream, const ContextPart& part);
   ~RowsLease();
   RowsLease(const RowsLease&) = delete;
   RowsLease& operator=(const RowsLease&) = delete;

@@ -6,7 +6,7 @@
 #include "models/mixers/mixer.h"
 #include "models/visible.h"
 #include "run/draft_draw.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
 #include "run/self_runner.h"
 
 #include "run/draft_draw.h"
-#include "run/live_stream.h"
+#include "run/executor_stream.h"
 
 namespace millrace {
 

@@ -3,6 +3,7 @@
 
 #include "run/simulated_executor.h"
 #include "run/simulated_store.h"
+#include "run/stepped_stream_test.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +27,7 @@ std::unique_ptr<SimulatedExecutor> simulated(ManualClock& clock, int64_t kv_toke
 TEST(SimulatedEdges, APoolOfOneToken) {
   ManualClock clock;
   for (const auto& [tokens, blocks] : {std::pair(0, 7), {1, 1}, {16, 1}, {17, 2}})
-    EXPECT_EQ(simulated(clock, tokens)->kv().total_blocks(), blocks) << tokens;
+    EXPECT_EQ(simulated(clock, tokens)->home().kv().total_blocks(), blocks) << tokens;
 }
 
 // By Philox 4x32-10 with the seed as key and position and stream as counter: the same in every version, so that
@@ -34,7 +35,7 @@ TEST(SimulatedEdges, APoolOfOneToken) {
 TEST(SimulatedEdges, TokensAreThoseOfThePublishedGenerator) {
   ManualClock clock;
   auto executor = simulated(clock, 100);
-  LiveStream stream;
+  testing::SteppedStream stream;
   stream.sequence.id = 3;
   stream.sequence.request.sampling.seed = 11;
   stream.sequence.request.known_tokens = 2;
@@ -44,7 +45,7 @@ TEST(SimulatedEdges, TokensAreThoseOfThePublishedGenerator) {
   std::vector<bool> ended;
   for (int i = 0; i < 3; ++i) {
     TokenEvent event;
-    ended.push_back(*executor->choose(stream, 0, event));
+    ended.push_back(*executor->chooser().choose(stream.ref(), 0, event));
     tokens.push_back(event.token);
     stream.sequence.tokens.push_back(event.token);
   }

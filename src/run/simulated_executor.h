@@ -7,16 +7,17 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/clock.h"
 #include "millrace/options.h"
 #include "run/executor.h"
-#include "run/kept_rows.h"
-#include "run/pattern_steps.h"
+#include "run/simulated_chooser.h"
+#include "run/simulated_documents.h"
+#include "run/simulated_kv.h"
+#include "run/simulated_time.h"
 
 namespace millrace {
-
-inline constexpr int64_t kSimulatedVocab = 1 << 20;
 
 // The model whose steps the cost model knows.
 struct SimulatedModel {
@@ -35,57 +36,26 @@ class SimulatedExecutor final : public Executor {
                                                            const SimulatedModel& model = {});
 
   const ExecutorLimits& limits() const override { return limits_; }
-  KvPool& kv() override { return *kv_; }
-  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
-  // Blocks have no bytes here: options.kv_ssd_size counts tokens, and no file options.kv_ssd is made.
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
-  CostModel* cost() override { return cost_.get(); }
   bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
   Result<void> check(const Request& request) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
-  Result<void> begin(LiveStream&) const override { return {}; }
-  // A context's documents are copied where they are cached, in no time, and else computed.
-  Result<void> check_context(bool weighs) const override;
-  // Beside a KV format that encodes whole blocks rows of documents are kept apart, as in an engine (run/kept_rows.h).
-  bool places_parts() const override { return kept_.has_value(); }
-  Result<void> check_parts(const ContextPlan& plan) const override {
-    return kept_ ? kept_->check(plan, codec_) : Result<void>();
-  }
-  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override;
-  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
-    return KeptRows::let_go(stream, part, count);
-  }
-  Result<void> check_blocks() const override { return kept_ ? kept_->check_blocks() : Result<void>(); }
-  void refresh(const LiveStream& stream) override;
-  void forward(std::span<const StepWork> work) override;
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
-  void flush(LiveStream&, TokenEvent&) override {}
+  void forward(const StepInput& input, StepOutput& output) override;
 
   // When the next move of the tier or the prefix store ends; 0: there is none.
-  int64_t next_move_ns() const;
+  int64_t next_move_ns() const { return home_->next_move_ns(); }
 
  private:
-  class Tier;
-  // As StepShape::add(), with the pattern.
-  void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape, bool answer = false);
-  explicit SimulatedExecutor(ManualClock& clock) : clock_(clock) {}
-  Result<void> keep_rows(const EngineOptions& options, const KvLayout& layout);
-  // Tokens that take the bytes of `tokens` in F16.
-  int64_t tokens_for(int64_t tokens) const { return static_cast<int64_t>(static_cast<double>(tokens) / kv_ratio_); }
+  explicit SimulatedExecutor(ManualClock& clock) : time_{clock} {}
+  void start(KvPool pool, double kv_ratio, const std::string& codec);
 
-  ManualClock& clock_;
-  std::unique_ptr<CostModel> cost_;
+  SimulatedTime time_;
   std::unique_ptr<KvPool> kv_;
-  std::unique_ptr<KvPool> rows_;  // of documents
-  std::optional<KeptRows> kept_;
-  std::unique_ptr<PatternSteps> pattern_;  // null: queries see all keys
-  double kv_ratio_ = 1;                    // bytes of a token, in those of F16
+  std::optional<SimulatedKv> home_;
+  std::optional<SimulatedDocuments> documents_;
+  SimulatedChooser chooser_;
   bool shares_prefixes_ = true;
-  std::string codec_;  // name; "": rows
   int64_t layers_ = 1;
-  int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;
-  int64_t bus_free_ns_ = 0;  // end of the last move begun so far
 };
 
 }  // namespace millrace

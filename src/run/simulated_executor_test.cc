@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "run/simulated_store.h"
+#include "run/stepped_stream_test.h"
 
 namespace millrace {
 namespace {
@@ -44,14 +45,14 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(executor->limits().tokens, 40);
   EXPECT_EQ(executor->limits().outputs, 8);
   EXPECT_EQ(executor->limits().scratch_bytes, 0);
-  EXPECT_EQ(executor->kv().total_blocks(), 7);  // one context
+  EXPECT_EQ(executor->home().kv().total_blocks(), 7);  // one context
   o.max_streams = 50;
   o.kv_tokens = 33;
   executor = make(o);
   EXPECT_EQ(executor->limits().tokens, 50);
-  EXPECT_EQ(executor->kv().total_blocks(), 3);
+  EXPECT_EQ(executor->home().kv().total_blocks(), 3);
   o.kv_tokens = 32;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 2);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 2);
   o.context = 1;
   EXPECT_EQ(make(o)->limits().context, 1);
   o.context = 0;
@@ -66,9 +67,9 @@ TEST_F(SimulatedExecutorTest, EvictorsStoreAndReadFewerTokens) {
   EngineOptions o = machine();
   o.evictor = "streamingllm:sinks=1,window=20,slack=11,prompt=evicted";
   auto executor = make(o);
-  EXPECT_EQ(executor->kv().total_blocks(), 2);  // 32 tokens
+  EXPECT_EQ(executor->home().kv().total_blocks(), 2);  // 32 tokens
   o.evictor = "streamingllm:sinks=1,window=20,slack=11";
-  EXPECT_EQ(make(o)->kv().total_blocks(), 7) << "the prompt may be as long as the context";
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 7) << "the prompt may be as long as the context";
   EXPECT_TRUE(executor->check_evictor(**make_eviction_rule(o.evictor)).ok());
   EXPECT_TRUE(executor->check_evictor(**make_eviction_rule("h2o")).ok());
   const auto refused = executor->check_evictor(**make_eviction_rule("seqboat"));
@@ -86,12 +87,13 @@ TEST_F(SimulatedExecutorTest, BudgetsDifferByLayer) {
   o.evictor = "pyramidkv:budget=32,window=2,beta=2,slack=16,prompt=evicted";  // keeps 47, 32 and 17 tokens
   auto executor = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3});
   ASSERT_TRUE(executor.ok()) << executor.error().message;
-  EXPECT_EQ((*executor)->kv().layout().tables(), 3);
-  EXPECT_EQ((*executor)->kv().total_blocks(), 12);  // 4, 3 and 3, up to as many in each layer
+  EXPECT_EQ((*executor)->home().kv().layout().tables(), 3);
+  EXPECT_EQ((*executor)->home().kv().total_blocks(), 12);  // 4, 3 and 3, up to as many in each layer
   EXPECT_TRUE((*executor)->check_evictor(**make_eviction_rule(o.evictor)).ok());
   o.kv_tokens = 160;
-  EXPECT_EQ((*SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}))->kv().total_blocks(),
-            30);
+  EXPECT_EQ(
+      (*SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}))->home().kv().total_blocks(),
+      30);
   o.swap_tokens = 100;
   EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}).ok());
 }
@@ -100,14 +102,14 @@ TEST_F(SimulatedExecutorTest, BudgetsDifferByLayer) {
 TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
   EngineOptions o = machine();
   o.kv_tokens = 160;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 10);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 10);
   EXPECT_DOUBLE_EQ(make(o)->cost()->swap_seconds(1600), 16);
   o.kv_format = "q8_0";  // 8.5 bits a value
   const auto executor = make(o);
-  EXPECT_EQ(executor->kv().total_blocks(), 19);  // 301 tokens
+  EXPECT_EQ(executor->home().kv().total_blocks(), 19);  // 301 tokens
   EXPECT_DOUBLE_EQ(executor->cost()->swap_seconds(1600), 8.5);
   EXPECT_DOUBLE_EQ(executor->cost()->load_seconds(1600), 17);
-  EXPECT_EQ((*executor->make_tier(160))->free_tokens(), 301);
+  EXPECT_EQ((*executor->home().make_tier(160))->free_tokens(), 301);
   o.kv_format = "kivi:bits=2";  // 3 bits a value, in blocks of 32 tokens, and a tail of 64 for each stream
   o.max_streams = 2;
   o.kv_tokens = 128;
@@ -116,13 +118,13 @@ TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
       "KV cache: 128 tokens of F16 have no room beside the tails of KV format kivi:bits=2,group=32,residual=0, 64 "
       "tokens for each of 2 streams; enlarge it or let fewer streams run (--max-streams)");
   o.kv_tokens = 160 + 2 * 64;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 27);  // 853 tokens
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);  // 853 tokens
   o.resident_streams = 4;
   o.kv_tokens = 160 + 4 * 64;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 27);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);
   o.swap_tokens = 100;  // the tails of streams there stay
   o.kv_tokens = 160 + 8 * 64;
-  EXPECT_EQ(make(o)->kv().total_blocks(), 27);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);
   EXPECT_TRUE(make(o)->shares_prefixes());
   o.kv_tokens = 160 + 8 * 96;
   o.kv_format = "kivi:bits=2,residual=1";
@@ -141,13 +143,13 @@ TEST_F(SimulatedExecutorTest, PatternsReadFewerKeys) {
   };
   EngineOptions o = machine();
   o.context = 1024;
-  LiveStream stream;
-  const StepWork work[] = {{&stream, {1, 640, 1, true}}};
+  testing::SteppedStream stream;
+  stream.sequence.tokens.resize(641);
   const auto seconds = [&] {
     ManualClock clock;
     auto executor = SimulatedExecutor::create(std::make_unique<KeyCost>(), clock, o);
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
-    (*executor)->forward(work);
+    testing::run_chunks(**executor, {{&stream, {1, 640, 1, true}}});
     return (clock.now_ns() - 1) / 1'000'000'000;
   };
   EXPECT_EQ(seconds(), 641);
@@ -169,52 +171,14 @@ TEST_F(SimulatedExecutorTest, PatternsReadFewerKeys) {
   EXPECT_EQ(SimulatedExecutor::create(std::make_unique<KeyCost>(), clock_, o).error().kind, ErrorKind::unsupported);
 }
 
-// Documents see less than all before them, and what is computed again takes its time.
-TEST_F(SimulatedExecutorTest, DocumentsSeeWhatTheirContextLetsThem) {
-  class LinearCost final : public CostModel {
-   public:
-    double step_seconds(const StepShape& s) const override {
-      return static_cast<double>(s.keys) + 1e4 * static_cast<double>(s.tokens);
-    }
-    double swap_seconds(int64_t) const override { return 0; }
-  };
-  EngineOptions o = machine();
-  o.context = 1024;
-  auto made = SimulatedExecutor::create(std::make_unique<LinearCost>(), clock_, o, {.layers = 4});
-  ASSERT_TRUE(made.ok());
-  SimulatedExecutor& executor = **made;
-  EXPECT_TRUE(executor.check_context(false).ok());
-  LiveStream stream;
-  stream.context.parts = {{.begin = 100, .end = 600, .moved = 99, .sees = {{0, 1}, {100, 600}}}};
-  const auto seconds = [&](const auto& run) {
-    const int64_t before = clock_.now_ns();
-    run();
-    return (clock_.now_ns() - before) / 1'000'000'000;
-  };
-  const auto step = [&](int64_t first) {
-    const StepWork work[] = {{&stream, {1, first, 1, false}}};
-    return seconds([&] { executor.forward(work); }) - 10'000;
-  };
-  EXPECT_EQ(step(50), 51);
-  EXPECT_EQ(step(300), 1 + 200 + 1);
-  EXPECT_EQ(step(600), 601);
-  stream.stale = {0};
-  stream.context.parts[0].fresh_first = 16;
-  EXPECT_EQ(seconds([&] { executor.refresh(stream); }), 116 + 160'000);
-  stream.context.parts[0].fresh_first = 0;
-  stream.context.parts[0].fresh_share = 0.15;  // 75 tokens, after all of them in one of four layers
-  EXPECT_EQ(seconds([&] { executor.refresh(stream); }), 600 + 10'000 * (500 + 3 * 75) / 4);
-  EXPECT_EQ(executor.check_encoded({}).error().kind, ErrorKind::unsupported);
-}
-
 // What a pattern stores beside the keys takes room in the cache.
 TEST_F(SimulatedExecutorTest, PatternsThatStoreRowsHaveRoomForFewerTokens) {
   EngineOptions o = machine();
   o.context = 1024;
   o.kv_tokens = 4096;
-  const int64_t plain = make(o)->kv().total_blocks();
+  const int64_t plain = make(o)->home().kv().total_blocks();
   o.kernels = {"attention=diffuser:block=64,hops=3,alpha=0.5"};  // values twice more
-  EXPECT_EQ(make(o)->kv().total_blocks(), plain / 2);
+  EXPECT_EQ(make(o)->home().kv().total_blocks(), plain / 2);
 }
 
 TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
@@ -241,44 +205,44 @@ TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
 
 TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
   auto executor = make(machine());
-  LiveStream stream;
-  const StepWork work[] = {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}};
-  executor->forward(work);
+  testing::SteppedStream stream;
+  stream.sequence.tokens.resize(8);
+  testing::run_chunks(*executor, {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}});
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000);
-  executor->forward({});
+  testing::run_chunks(*executor, {});
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time advances nevertheless
   EXPECT_EQ(executor->next_move_ns(), 0);
 }
 
 TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   auto executor = make(machine());
-  LiveStream stream;
+  testing::SteppedStream stream;
   stream.sequence.id = 3;
   stream.sequence.tokens = {1, 2, 3, 4};
   stream.sequence.prompt_tokens = 2;
   TokenEvent event, again, other;
   stream.sequence.request.known_tokens = 4;
-  EXPECT_FALSE(*executor->choose(stream, 0, event));
+  EXPECT_FALSE(*executor->chooser().choose(stream.ref(), 0, event));
   EXPECT_GE(event.token, 0);
   EXPECT_LT(event.token, kSimulatedVocab);
   stream.sequence.request.known_tokens = 3;
-  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   EXPECT_EQ(again.token, event.token);  // depends only on stream, seed and position
   stream.sequence.request.known_tokens = 2;
-  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.request.known_tokens = -1;
-  EXPECT_FALSE(*executor->choose(stream, 0, again));
+  EXPECT_FALSE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.request.known_tokens = 0;
-  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  EXPECT_TRUE(*executor->chooser().choose(stream.ref(), 0, again));
   stream.sequence.id = 4;
-  (void)executor->choose(stream, 0, other);
+  (void)executor->chooser().choose(stream.ref(), 0, other);
   EXPECT_NE(other.token, event.token);
 }
 
 // Moves share one bus and run one after the other.
 TEST_F(SimulatedExecutorTest, TierMovesAreSequential) {
   auto executor = make(machine());
-  auto tier = std::move(*executor->make_tier(100));
+  auto tier = std::move(*executor->home().make_tier(100));
   EXPECT_EQ(tier->free_tokens(), 100);
   const auto first = tier->put({}, 60), second = tier->put({}, 40);
   ASSERT_TRUE(first.ok() && second.ok());
@@ -325,16 +289,16 @@ TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   auto executor = make(o);
   o.kv_ssd = "simulated";
   o.kv_ssd_size = 16;
-  auto store = executor->make_store(o);
+  auto store = executor->home().make_store(o);
   ASSERT_TRUE(store.ok());
   EXPECT_EQ((*store)->stats().capacity, 1);
   o.kv_ssd_size = 15;
-  const auto small = executor->make_store(o);
+  const auto small = executor->home().make_store(o);
   ASSERT_FALSE(small.ok());
   EXPECT_EQ(small.error().kind, ErrorKind::user);
   EXPECT_EQ(small.error().message, "KV store: 15 tokens are less than a block of 16");
   o.kv_ssd_fetch = 0.5;
-  const auto part = executor->make_store(o);
+  const auto part = executor->home().make_store(o);
   ASSERT_FALSE(part.ok());
   EXPECT_EQ(part.error().kind, ErrorKind::unsupported);
   EXPECT_EQ(part.error().message, "KV store: a simulation fetches all of a prompt's blocks");
@@ -345,7 +309,7 @@ TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   auto executor = make(o);
   o.kv_ssd = "simulated";
   o.kv_ssd_size = 16 * 4;
-  auto made = executor->make_store(o);
+  auto made = executor->home().make_store(o);
   ASSERT_TRUE(made.ok());
   PrefixStore& store = **made;
   const auto tokens = tokens_from(1000, 64), others = tokens_from(5000, 32);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "run/executor.h"
+#include "run/token_chooser.h"
 #include "sampling/row.h"
 #include "speculate/acceptance.h"
 
@@ -28,11 +28,11 @@ class TokenChoice {
 
   // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm. `acceptance`
   // outlives the calls of choose() for this step.
-  void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
-  // See Executor::may_choose().
-  bool may_choose(LiveStream& stream, int64_t row) const;
-  // See Executor::choose(). What sampling ahead threw is thrown here.
-  Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
+  void choose_ahead(std::span<const ChoiceWork> work, const Acceptance& acceptance, float* logits);
+  // See TokenChooser::may_choose().
+  bool may_choose(StreamRef stream, int64_t row) const;
+  // See TokenChooser::choose(). What sampling ahead threw is thrown here.
+  Result<bool> choose(StreamRef stream, int64_t row, float* logits, TokenEvent& event);
   // Drops results that were not asked for.
   void forget();
 
@@ -49,22 +49,22 @@ class TokenChoice {
     int64_t drafted = 0;
   };
   struct Chosen {
-    const LiveStream* stream = nullptr;  // null: not sampled ahead
+    const ExecutorStream* stream = nullptr;  // null: not sampled ahead
     Result<bool> ended = false;
     TokenEvent event;
     std::exception_ptr thrown;
   };
   struct Job {
-    const StepWork* work = nullptr;
+    const ChoiceWork* work = nullptr;
     int64_t row = 0;  // its first one
   };
 
   void use(const Acceptance& acceptance);
   void choose_chunk(const Job& job, float* logits, Scratch& scratch);
-  Result<bool> sample(LiveStream& stream, int64_t position, int64_t row, float* logits, Scratch& scratch,
+  Result<bool> sample(StreamRef stream, int64_t position, int64_t row, float* logits, Scratch& scratch,
                       TokenEvent& event);
-  void prepare_next(LiveStream& stream);
-  Result<TokenId> choose_token(LiveStream& stream, int64_t position, int64_t row, std::span<float> logits,
+  void prepare_next(SamplerChain& sampler);
+  Result<TokenId> choose_token(StreamRef stream, int64_t position, int64_t row, std::span<float> logits,
                                Scratch& scratch) const;
 
   const Tokenizer* tokenizer_;

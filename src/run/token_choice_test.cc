@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "run/stepped_stream_test.h"
 #include "speculate/acceptance.h"
 
 namespace millrace {
@@ -15,8 +16,8 @@ constexpr int64_t kChoiceVocab = 50;
 class TokenChoices : public ::testing::Test {
  protected:
   // A stream with a prompt of one token, whose step has `drafted`; its rows come next.
-  LiveStream& add(const std::vector<TokenId>& drafted = {}, SamplingOptions sampling = {.temperature = 0}) {
-    auto stream = std::make_unique<LiveStream>();
+  testing::SteppedStream& add(const std::vector<TokenId>& drafted = {}, SamplingOptions sampling = {.temperature = 0}) {
+    auto stream = std::make_unique<testing::SteppedStream>();
     Sequence& s = stream->sequence;
     s.request.sampling = sampling;
     s.tokens = {0};
@@ -26,10 +27,13 @@ class TokenChoices : public ::testing::Test {
     SamplerSetup setup;
     setup.options = sampling;
     setup.vocab_size = kChoiceVocab;
-    stream->sampler = SamplerChain::create(setup).value();
+    stream->own.sampler = SamplerChain::create(setup).value();
     const int64_t count = 1 + std::ssize(drafted);
     work_.push_back(
-        {stream.get(), {.request = 1, .first = 0, .count = count, .sample = true, .drafted = std::ssize(drafted)}});
+        {.sequence = &s,
+         .own = &stream->own,
+         .chunk = {.request = 1, .first = 0, .count = count, .sample = true, .drafted = std::ssize(drafted)},
+         .chooses = true});
     logits_.resize(logits_.size() + static_cast<size_t>(count * kChoiceVocab));
     streams_.push_back(std::move(stream));
     return *streams_.back();
@@ -40,9 +44,9 @@ class TokenChoices : public ::testing::Test {
     for (int64_t row = 0; row < std::ssize(logits_) / kChoiceVocab; ++row)
       logits_[static_cast<size_t>(row * kChoiceVocab + first + row)] = 5;
   }
-  TokenId choose(TokenChoice& choice, LiveStream& stream, int64_t row) {
+  TokenId choose(TokenChoice& choice, testing::SteppedStream& stream, int64_t row) {
     TokenEvent event;
-    const auto ended = choice.choose(stream, row, logits_.data(), event);
+    const auto ended = choice.choose(stream.ref(), row, logits_.data(), event);
     EXPECT_TRUE(ended.ok());
     if (!ended.ok()) return -1;
     stream.sequence.tokens.push_back(event.token);
@@ -51,13 +55,13 @@ class TokenChoices : public ::testing::Test {
 
   ThreadPool threads_{3};
   std::unique_ptr<Acceptance> exact_ = make_acceptance("exact").value();
-  std::vector<std::unique_ptr<LiveStream>> streams_;
-  std::vector<StepWork> work_;
+  std::vector<std::unique_ptr<testing::SteppedStream>> streams_;
+  std::vector<ChoiceWork> work_;
   std::vector<float> logits_;
 };
 
 TEST_F(TokenChoices, StreamsAreSampledAheadUpToTheFirstWrongToken) {
-  LiveStream &first = add(), &second = add({11, 12, 40}), &third = add({14});
+  testing::SteppedStream &first = add(), &second = add({11, 12, 40}), &third = add({14});
   fill();  // rows 0 | 1 2 3 4 | 5 6: the second stream's draft has 11, 12 and a wrong one, the third's is wrong
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 7);
   choice.choose_ahead(work_, *exact_, logits_.data());
@@ -72,7 +76,7 @@ TEST_F(TokenChoices, StreamsAreSampledAheadUpToTheFirstWrongToken) {
 }
 
 TEST_F(TokenChoices, EachResultIsGivenOutOnceAndToItsStream) {
-  LiveStream &first = add(), &second = add();
+  testing::SteppedStream &first = add(), &second = add();
   fill();
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 2);
   choice.choose_ahead(work_, *exact_, logits_.data());
@@ -87,7 +91,7 @@ TEST_F(TokenChoices, EachResultIsGivenOutOnceAndToItsStream) {
 }
 
 TEST_F(TokenChoices, ALoneStreamIsSampledWhenItIsAskedFor) {
-  LiveStream& only = add({10});
+  testing::SteppedStream& only = add({10});
   fill();
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 2);
   choice.choose_ahead(work_, *exact_, logits_.data());
@@ -96,8 +100,8 @@ TEST_F(TokenChoices, ALoneStreamIsSampledWhenItIsAskedFor) {
 }
 
 TEST_F(TokenChoices, LostChunksAndFullStreamsAreNotSampled) {
-  LiveStream &lost = add(), &full = add(), &one = add(), &other = add();
-  work_[0].lost = true;
+  testing::SteppedStream &lost = add(), &full = add(), &one = add(), &other = add();
+  work_[0].chooses = false;
   full.sequence.max_total = 1;
   fill();
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 4);
@@ -111,7 +115,7 @@ TEST_F(TokenChoices, LostChunksAndFullStreamsAreNotSampled) {
 
 // A draft is not followed beyond the stream's longest length.
 TEST_F(TokenChoices, ADraftEndsWithItsStream) {
-  LiveStream &ends = add({10, 11}), &other = add();
+  testing::SteppedStream &ends = add({10, 11}), &other = add();
   ends.sequence.max_total = 3;
   fill();
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 4);
@@ -127,12 +131,12 @@ TEST_F(TokenChoices, AnErrorStaysWithItsStream) {
   SamplingOptions none;
   none.allowed_tokens = {3};
   none.banned_tokens = {3};
-  LiveStream &fails = add({}, none), &other = add();
+  testing::SteppedStream &fails = add({}, none), &other = add();
   fill();
   TokenChoice choice(nullptr, kChoiceVocab, threads_, 2);
   choice.choose_ahead(work_, *exact_, logits_.data());
   TokenEvent event;
-  const auto failed = choice.choose(fails, 0, logits_.data(), event);
+  const auto failed = choice.choose(fails.ref(), 0, logits_.data(), event);
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().message,
             "sampling: no token is left to choose from: the allowed and banned tokens and what the answer is held to "

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-struct LiveStream;  // run/live_stream.h: the executor's data of the stream
+struct ExecutorStream;  // run/executor_stream.h: the executor's data of the stream
 
 // Predictions of the model behind one token.
 struct DraftPick {
@@ -29,7 +29,7 @@ struct DraftPick {
 // i - branches. The run of the stream's own tokens draws the first level from its last row; the run of a level draws
 // the next one, a token from each row.
 struct DraftRun {
-  LiveStream* owner = nullptr;
+  ExecutorStream* owner = nullptr;
   const Sequence* stream = nullptr;
   int64_t first = 0;
   int64_t count = 0;
@@ -46,7 +46,7 @@ struct DraftRun {
 
 // A stream's chunk of the step. Its blocks cover the chunk.
 struct DraftChunk {
-  LiveStream* owner = nullptr;
+  ExecutorStream* owner = nullptr;
   Sequence* stream = nullptr;
   int64_t first = 0;    // the chunk's first token
   int64_t own = 0;      // tokens of the stream

@@ -282,7 +282,7 @@ TEST_F(AttentionPatternsInEngine, KeysBelongToThePattern) {
   for (const char* pattern : {"", "sink_window", "sink_window:window=8"}) {
     auto executor = CpuExecutor::create(model_, with(pattern, options()));
     ASSERT_TRUE(executor.ok());
-    const auto identity = (*executor)->kv_identity();
+    const auto identity = (*executor)->home().kv_identity();
     ASSERT_TRUE(identity.ok());
     identities.insert(*identity);
   }

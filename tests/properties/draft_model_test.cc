@@ -288,7 +288,7 @@ TEST(DraftModel, IdentityNamesBothModels) {
     if (*name) o.drafter = draft_of(name, 4);
     auto executor = CpuExecutor::create(model, o);
     ASSERT_TRUE(executor.ok()) << executor.error().message;
-    auto identity = (*executor)->kv_identity();
+    auto identity = (*executor)->home().kv_identity();
     ASSERT_TRUE(identity.ok());
     texts.push_back(*identity);
   }

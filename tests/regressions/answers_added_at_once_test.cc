@@ -9,28 +9,38 @@
 namespace millrace {
 namespace {
 
+// Has room for this many streams.
+class SmallChooser final : public TokenChooser {
+ public:
+  SmallChooser(TokenChooser& inner, int64_t streams) : inner_(inner), streams_left_(streams) {}
+  Result<void> begin(StreamRef stream) const override {
+    if (streams_left_-- == 0) return Error::resource("adapters: no room for another stream");
+    return inner_.begin(stream);
+  }
+  Result<bool> choose(StreamRef stream, int64_t row, TokenEvent& event) override {
+    return inner_.choose(stream, row, event);
+  }
+  void flush(StreamRef stream, TokenEvent& event) override { inner_.flush(stream, event); }
+
+ private:
+  TokenChooser& inner_;
+  mutable int64_t streams_left_;
+};
+
 // A simulated machine with room for this many streams.
 class SmallExecutor final : public Executor {
  public:
-  SmallExecutor(std::unique_ptr<Executor> inner, int64_t streams) : inner_(std::move(inner)), streams_left_(streams) {}
+  SmallExecutor(std::unique_ptr<Executor> inner, int64_t streams)
+      : inner_(std::move(inner)), chooser_(inner_->chooser(), streams) {
+    set_parts({.home = &inner_->home(), .chooser = &chooser_, .cost = inner_->cost()});
+  }
   const ExecutorLimits& limits() const override { return inner_->limits(); }
-  KvPool& kv() override { return inner_->kv(); }
-  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
-  CostModel* cost() override { return inner_->cost(); }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
-  Result<void> begin(LiveStream& stream) const override {
-    if (streams_left_-- == 0) return Error::resource("adapters: no room for another stream");
-    return inner_->begin(stream);
-  }
-  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
-    return inner_->choose(stream, row, event);
-  }
-  void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
+  void forward(const StepInput& input, StepOutput& output) override { inner_->forward(input, output); }
 
  private:
   std::unique_ptr<Executor> inner_;
-  mutable int64_t streams_left_;
+  SmallChooser chooser_;
 };
 
 TEST(AnswersAddedAtOnce, ARefusedThirdAnswerLeavesNothingBehind) {

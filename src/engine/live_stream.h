@@ -1,5 +1,5 @@
-// LiveStream: all that the engine holds for one open stream: the sequence that the planner sees, and what sampling, the
-// prefix store and the swap tier need for it.
+// LiveStream: all that the engine holds for one open stream: the sequence that the planner sees, what its executor
+// keeps, and what beams, contexts, the prefix store and the swap tier need for it.
 #pragma once
 
 #include <memory>
@@ -8,21 +8,16 @@
 #include <vector>
 
 #include "context/document_context.h"
-#include "flow/sequence.h"
+#include "flow/step_plan.h"
 #include "kv/tiers/tier.h"
 #include "kv/token_eviction.h"
-#include "millrace/events.h"
-#include "models/lora/adapter.h"
-#include "sampling/answer_stops.h"
-#include "sampling/chain.h"
+#include "run/step_input.h"
 #include "speculate/stream_drafts.h"
-#include "text/detokenizer.h"
 
 namespace millrace {
 
 class AnswerGroup;
 struct BeamGroup;
-struct DraftOdds;  // speculate/draft_odds.h
 
 // Blocks of the stream that are being loaded from the prefix store.
 struct PrefixLoad {
@@ -39,22 +34,16 @@ struct StoreRepair {
   int64_t first = 0, end = 0;
 };
 
-struct LateMask;      // engine/mask_worker.h
-class DocumentLease;  // run/encoded_documents.h
-class RowsLease;      // run/kept_rows.h
+struct LateMask;  // engine/mask_worker.h
 
 struct LiveStream {
   Sequence sequence;
-  std::optional<SamplerChain> sampler;
-  std::shared_ptr<LateMask> late_mask;       // work on its next token that another thread does; null: none
-  std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, and events have ids only
-  AnswerStops stop;
+  ExecutorStream own;                   // what its executor keeps of it
+  std::shared_ptr<LateMask> late_mask;  // work on its next token that another thread does; null: none
   bool cancelled = false;
   bool ended = false;
   bool read_failed = false;  // the prompt's reader threw
-  bool scored = false;       // needs the log-probabilities of its tokens, to rank the request's answers
   double logprob_sum = 0;
-  LoraMix adapters;                               // that it runs with
   std::shared_ptr<AnswerGroup> answers;           // of the whole request; null: this is the only one
   std::shared_ptr<BeamGroup> beams;               // the search that it is a beam of; null: none
   KvRange range;                                  // its range of the pool, while it holds blocks
@@ -65,13 +54,21 @@ struct LiveStream {
   int64_t sees_lists = 1;                         // VisibleKeys::segment_heads
   std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
   std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
-  std::shared_ptr<DocumentLease> lease;           // what it holds of them; null while it does not run
-  std::shared_ptr<RowsLease> rows;                // of the part that is being placed; null: of none
   PrefixLoad load;
   StoreRepair repair;
   std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet
-  const DraftOdds* odds = nullptr;       // of this step's drafted tokens, by index; null: not drawn, or not kept
   std::vector<float> importance;         // observed, of its first blocks; see kv/prefix_evictor.h
+
+  StreamRef ref() { return {sequence, own}; }
+  // For a chunk of a step.
+  StepSource source() { return {ref(), context, sees, sees_lists, eviction.get()}; }
+};
+
+// One chunk of a step and its stream, whose blocks cover the chunk.
+struct StepWork {
+  LiveStream* stream = nullptr;
+  PlannedChunk chunk;
+  bool lost = false;  // ran over keys that turned out damaged: does not count
 };
 
 }  // namespace millrace
