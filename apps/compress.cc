@@ -8,7 +8,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
-#include "compress/observe.h"
+#include "compress/calibration/observe.h"
 #include "compress_report.h"
 #include "input.h"
 #include "progress.h"

@@ -9,7 +9,7 @@ namespace {
 
 using Type = OptionSpec::Type;
 
-constexpr const char* kFactorTest = "src/compress/factorizers_test.cc";
+constexpr const char* kFactorTest = "src/compress/factorizers/factorizers_test.cc";
 
 // Returns the options that every factorizer has, followed by its own.
 std::vector<OptionSpec> pair_options(std::initializer_list<OptionSpec> own = {}) {
@@ -42,7 +42,7 @@ PassEntries weight_pruners() {
          {"pattern", Type::text, "", 0, 0,
           "N:M keeps N of every M weights of a row, such as 2:4, instead of sparsity"}},
         Loss::lossy,
-        "src/compress/magnitude_test.cc"},
+        "src/compress/pruners/magnitude_test.cc"},
        make_magnitude_pass},
       {{"pass",
         "sparsegpt",
@@ -53,7 +53,7 @@ PassEntries weight_pruners() {
          {"block", Type::integer, "128", 1, 4096, "columns of which weights are chosen together"},
          {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"}},
         Loss::lossy,
-        "src/compress/sparsegpt_test.cc"},
+        "src/compress/pruners/sparsegpt_test.cc"},
        make_sparsegpt_pass},
       {{"pass",
         "obs",
@@ -64,7 +64,7 @@ PassEntries weight_pruners() {
          {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"},
          {"widest", Type::integer, "1024", 1, 8192, "columns of the widest matrix that is not refused"}},
         Loss::lossy,
-        "src/compress/obs_test.cc"},
+        "src/compress/pruners/obs_test.cc"},
        make_obs_pass},
       {{"pass",
         "ria",
@@ -76,7 +76,7 @@ PassEntries weight_pruners() {
          {"power", Type::number, "0.5", 0, 2, "of the norm of the inputs"},
          {"permute", Type::boolean, "false", 0, 0, "with a pattern: store the columns in an order that suits it"}},
         Loss::lossy,
-        "src/compress/ria_test.cc"},
+        "src/compress/pruners/ria_test.cc"},
        make_ria_pass},
       {{"pass",
         "owl",
@@ -88,7 +88,7 @@ PassEntries weight_pruners() {
          {"lambda", Type::number, "0.08", 0, 0.5, "what the fraction of a layer differs by at most"},
          {"prune", Type::text, "wanda", 0, 0, "how the weights are chosen: wanda, or magnitude"}},
         Loss::lossy,
-        "src/compress/layer_ratios_test.cc"},
+        "src/compress/pruners/layer_ratios_test.cc"},
        make_owl_pass},
       {{"pass",
         "dsnot",
@@ -100,7 +100,7 @@ PassEntries weight_pruners() {
          {"cycles", Type::integer, "50", 0, 10000, "swaps in a row at most"},
          {"threshold", Type::number, "0.1", 0, 1e6, "expected error of a row's output that is small enough"}},
         Loss::lossy,
-        "src/compress/dsnot_test.cc"},
+        "src/compress/pruners/dsnot_test.cc"},
        make_dsnot_pass},
       {{"pass",
         "pruner_zero",
@@ -114,7 +114,7 @@ PassEntries weight_pruners() {
          {"population", Type::integer, "24", 2, 1000, "formulas of a generation"},
          {"seed", Type::integer, "0", 0, 1 << 30, "of the search"}},
         Loss::lossy,
-        "src/compress/pruner_zero_test.cc"},
+        "src/compress/pruners/pruner_zero_test.cc"},
        make_pruner_zero_pass},
       {{"pass",
         "fast_pruning",
@@ -128,7 +128,7 @@ PassEntries weight_pruners() {
          {"iterations", Type::integer, "20", 1, 1000, "of the update, those steps included"},
          {"damp", Type::number, "0.1", 0.001, 10, "added to the diagonal of the scaled second moments, which is one"}},
         Loss::lossy,
-        "src/compress/fast_pruning_test.cc"},
+        "src/compress/pruners/fast_pruning_test.cc"},
        make_fast_pruning_pass},
       {{"pass",
         "isc",
@@ -139,7 +139,7 @@ PassEntries weight_pruners() {
          {"block", Type::integer, "128", 1, 4096, "columns of which weights are chosen together"},
          {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"}},
         Loss::lossy,
-        "src/compress/sparsegpt_test.cc"},
+        "src/compress/pruners/sparsegpt_test.cc"},
        make_isc_pass},
   };
 }
@@ -153,7 +153,7 @@ PassEntries structure_pruners() {
         "Men et al., 2024, ShortGPT: Layers in Large Language Models are More Redundant Than You Expect",
         {{"drop", Type::integer, "1", 0, 1024, "layers to leave out"}},
         Loss::lossy,
-        "src/compress/structural_test.cc"},
+        "src/compress/pruners/structural_test.cc"},
        make_shortgpt_pass},
       {{"pass",
         "semsa",
@@ -163,7 +163,7 @@ PassEntries structure_pruners() {
          {"block", Type::integer, "64", 16, 4096, "tokens of a block"},
          {"sinks", Type::integer, "1", 0, 65536, "first blocks, which all heads see"}},
         Loss::lossless,
-        "src/compress/semsa_test.cc"},
+        "src/compress/pruners/semsa_test.cc"},
        make_semsa_pass},
       {{"pass",
         "expert_sparsity",
@@ -173,7 +173,7 @@ PassEntries structure_pruners() {
         {{"keep", Type::integer, "6", 1, 1024, "experts of a layer that stay"},
          {"tokens", Type::integer, "1024", 1, 1000000, "of the calibration text, that the choices are tried on"}},
         Loss::lossy,
-        "src/compress/structural_test.cc"},
+        "src/compress/pruners/structural_test.cc"},
        make_expert_sparsity_pass},
       {{"pass",
         "ziplm",
@@ -184,7 +184,7 @@ PassEntries structure_pruners() {
           "of a token's products, in place of keep; by times measured on this machine"},
          {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"}},
         Loss::lossy,
-        "src/compress/structural_test.cc"},
+        "src/compress/pruners/structural_test.cc"},
        make_ziplm_pass},
       {{"pass",
         "slicegpt",
@@ -196,7 +196,7 @@ PassEntries structure_pruners() {
          {"shortcuts", Type::text, "", 0, 0,
           "number format of shortcut matrices; empty: the model's if it has floats, else f16"}},
         Loss::lossy,
-        "src/compress/slicegpt_test.cc"},
+        "src/compress/pruners/slicegpt_test.cc"},
        make_slicegpt_pass},
   };
 }
@@ -246,7 +246,7 @@ PassEntries factorizers() {
          {"modes", Type::integer, "2", 2, 8, "of the array that a row is seen as"},
          {"format", Type::text, "f16", 0, 0, "number format of the cores"}},
         Loss::lossy,
-        "src/compress/tensorgpt_test.cc"},
+        "src/compress/factorizers/tensorgpt_test.cc"},
        make_tensorgpt_pass},
       {{"pass",
         "dsformer",
@@ -259,7 +259,7 @@ PassEntries factorizers() {
          {"format", Type::text, "q8_0", 0, 0, "number format of the dense factor: f16, q8_0, q4_0 ..."},
          {"rest", Type::text, "", 0, 0, "number format of all other matrices; empty: their own"}},
         Loss::lossy,
-        "src/compress/dsformer_test.cc"},
+        "src/compress/factorizers/dsformer_test.cc"},
        make_dsformer_pass},
   };
 }

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/memory_accounts.h"
-#include "compress/calibration.h"
+#include "compress/calibration/calibration.h"
 #include "compress/pass.h"
 
 namespace millrace {

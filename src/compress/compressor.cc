@@ -7,7 +7,7 @@
 #include "base/cpu.h"
 #include "compress/keep_rules.h"
 #include "compress/matrix_parts.h"
-#include "compress/table_format.h"
+#include "compress/output/table_format.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/output.h"
 

@@ -13,8 +13,8 @@
 
 #include "compress/compress.h"
 #include "compress/matrix_work.h"
-#include "compress/output_store.h"
-#include "compress/run_state.h"
+#include "compress/output/output_store.h"
+#include "compress/output/run_state.h"
 #include "compress/structural_pass.h"
 #include "formats/four_of_eight.h"
 #include "models/convert/conversion.h"

@@ -11,8 +11,8 @@
 #include "base/ordered_json.h"
 #include "base/version.h"
 #include "compress/compressor.h"
-#include "compress/preview.h"
-#include "compress/table_format.h"
+#include "compress/output/preview.h"
+#include "compress/output/table_format.h"
 #include "models/convert/gguf_keys.h"
 #include "models/convert/matrix_scales.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "compress/matrix_parts.h"
-#include "compress/table_format.h"
+#include "compress/output/table_format.h"
 #include "models/convert/format_choice.h"
 
 namespace millrace {

@@ -14,7 +14,7 @@
 
 #include "base/registry.h"
 #include "base/thread_pool.h"
-#include "compress/second_moments.h"
+#include "compress/calibration/second_moments.h"
 #include "formats/format.h"
 #include "models/linear_id.h"
 #include "tensor/codebook.h"
@@ -163,7 +163,8 @@ class Pass {
   virtual void survey(int /*time*/, const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                       ThreadPool& /*pool*/) {}
   // Previews apply() for a matrix that has sizes, a format and parts, but no values. It fills the codebook and the
-  // parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
+  // parts with any numbers, as many as apply() would store (compress/output/preview.h). Errors: user, as those of
+  // apply().
   virtual Result<PassPreview> preview(PassMatrix& /*matrix*/) const {
     return PassPreview{fixes_levels() ? "quantized" : "changed", "", false};
   }

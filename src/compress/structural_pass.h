@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/memory_accounts.h"
-#include "compress/calibration.h"
+#include "compress/calibration/calibration.h"
 #include "models/convert/conversion.h"
 
 namespace millrace {

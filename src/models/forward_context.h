@@ -15,6 +15,7 @@
 #include "models/arch_spec.h"
 #include "models/forward_hooks.h"
 #include "models/forward_sizes.h"
+#include "models/weight_source.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -51,7 +52,6 @@ struct ForwardBytes {
 
 struct NormWeights;
 struct SkippedBlocks;
-class WeightSource;
 
 // Data of a product that hooks need in addition to its LinearPart.
 struct LinearSource {
@@ -126,6 +126,7 @@ class ForwardContext {
   std::vector<int64_t> expert_begin;           // [experts + 1]
   std::vector<LinearPart> expert_parts;        // [2 * experts]
   std::vector<LinearSource> expert_sources;    // ... of the same products
+  std::vector<WeightLease> expert_leases;      // on the chosen experts, while they run
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
   SharedPrefixes shared_prefixes;              // prefixes of the batch, if prefixes() uses them

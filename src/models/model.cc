@@ -58,10 +58,9 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
 Model::Model() = default;
 Model::~Model() = default;
 
-const LayerWeights& Model::acquire(int64_t layer, ForwardContext& context) const {
+WeightLease Model::acquire(int64_t layer, ForwardContext& context) const {
   context.source = source_.get();
-  if (source_) source_->acquire(layer);
-  return layers_[static_cast<size_t>(layer)];
+  return source_ ? source_->acquire({layer}) : WeightLease();
 }
 
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
@@ -163,7 +162,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const bool mixes = !context.skipped || !context.skipped->mixer_of(i);
     const bool feeds = layer.mlp && (!context.skipped || !context.skipped->mlp_of(i));
-    const LayerWeights& weights = acquire(i, context);  // skipped, too: a source of weights counts on every layer
+    const WeightLease lease = acquire(i, context);  // skipped layers, too: a source expects every layer
+    const LayerWeights& weights = layers_[static_cast<size_t>(i)];
     const LinearId at{.layer = static_cast<int32_t>(i)};
     const auto pass = [&](const Weight& shortcut, LinearKind kind, bool block) {
       if (!block && shortcut.present()) add_pending(batch->size(), context);
@@ -207,7 +207,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
 
 void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& context) const {
   const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
-  const LayerWeights& weights = acquire(index, context);
+  const WeightLease lease = acquire(index, context);
+  const LayerWeights& weights = layers_[static_cast<size_t>(index)];
   const ActivationRows x = start_block(weights.attention_norm, layer.mixer->first(weights), batch.size(), context);
   layer.mixer->begin({spec_, layer, index, weights, batch, context}, x);
 }

@@ -23,6 +23,7 @@ namespace millrace {
 
 class BackgroundPacker;
 class ForwardContext;
+class WeightLease;
 class WeightSource;
 struct Batch;
 
@@ -144,7 +145,7 @@ class Model {
  private:
   friend class ModelBuilder;
   Model();
-  const LayerWeights& acquire(int64_t layer, ForwardContext& context) const;
+  WeightLease acquire(int64_t layer, ForwardContext& context) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
   void pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, ForwardContext& context) const;

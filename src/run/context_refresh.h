@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-// Returns true if a stream's stale parts, which have these indices, must be computed again before its token `next` runs:
-// that token sees them, or they have as many tokens as a pass may take, `most`. Tokens of a part see no other part, so
-// tokens of several parts can share a pass, and with it one reading of the weights.
+// Returns true if a stream's stale parts, which have these indices, must be computed again before its token `next`
+// runs: that token sees them, or they have as many tokens as a pass may take, `most`. Tokens of a part see no other
+// part, so tokens of several parts can share a pass, and with it one reading of the weights.
 bool refresh_is_due(const ContextPlan& plan, std::span<const size_t> stale, int64_t next, int64_t most);
 
 // Computes all stale parts of the stream again, in order. The tokens see every token before them, including those

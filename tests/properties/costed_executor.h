@@ -25,7 +25,7 @@ class FixedSecondsCost final : public CostModel {
   FixedSeconds seconds_;
 };
 
-// The same keys and values, of streams that must have all their blocks before they run.
+// A home with the keys and values of another, for streams that must have all their blocks before they run.
 class WholeLoadsHome final : public KvHome {
  public:
   explicit WholeLoadsHome(KvHome& inner) : KvHome(inner.kv()), inner_(inner) {}

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/dense_sums.h"
-#include "compress/symmetric_inverse.h"
+#include "compress/calibration/dense_sums.h"
+#include "compress/rounding/symmetric_inverse.h"
 
 namespace millrace {
 namespace {

@@ -15,7 +15,7 @@
 #include "compress/factories.h"
 #include "compress/factorizers/dense_sparse.h"
 #include "compress/factorizers/factorizer.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 #include "models/weight_parts_loader.h"
 
 namespace millrace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compress/dense_sums.h"
-#include "compress/preview.h"
+#include "compress/calibration/dense_sums.h"
+#include "compress/output/preview.h"
 #include "models/weight_parts_loader.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 //   y ~ U_k U_k^T (y - m) + m = U_k (U_k^T W) x + bias     bias = m - U_k U_k^T m
 //
 // The bias is stored beside the pair.
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factories.h"
 #include "compress/factorizers/factorizer.h"
 

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factories.h"
 #include "compress/factorizers/factorizer.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 
 namespace millrace {
 namespace {

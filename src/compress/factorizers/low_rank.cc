@@ -4,9 +4,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factorizers/symmetric_eigen.h"
-#include "compress/triangle_factor.h"
+#include "compress/rounding/triangle_factor.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factories.h"
 #include "compress/factorizers/factorizer.h"
 

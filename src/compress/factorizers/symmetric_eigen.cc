@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 
 namespace millrace {
 namespace {

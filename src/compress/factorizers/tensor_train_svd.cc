@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factorizers/symmetric_eigen.h"
 
 namespace millrace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "compress/factories.h"
-#include "compress/low_rank_error.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/low_rank_error.h"
 
 namespace millrace {
 namespace {

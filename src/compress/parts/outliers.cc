@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "compress/factories.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 
 namespace millrace {
 namespace {

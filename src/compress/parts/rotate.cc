@@ -7,8 +7,8 @@
 #include <bit>
 
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
 
 namespace millrace {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "compress/pruners/prune_pattern.h"
-#include "compress/triangle_factor.h"
+#include "compress/rounding/triangle_factor.h"
 
 namespace millrace {
 

@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compress/dense_sums.h"
+#include "compress/calibration/dense_sums.h"
 #include "compress/factories.h"
 #include "compress/pruners/prune_pattern.h"
-#include "compress/symmetric_inverse.h"
+#include "compress/rounding/symmetric_inverse.h"
 
 namespace millrace {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "compress/factories.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 #include "compress/pruners/assignment.h"
 #include "compress/pruners/prune_pattern.h"
 

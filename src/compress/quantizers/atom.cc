@@ -10,9 +10,9 @@
 #include <numeric>
 
 #include "compress/factories.h"
-#include "compress/outlier_columns.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
+#include "compress/rounding/outlier_columns.h"
 
 namespace millrace {
 namespace {

@@ -14,11 +14,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compress/block_rounding.h"
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/block_rounding.h"
+#include "compress/rounding/column_rounding.h"
 
 namespace millrace {
 namespace {

@@ -15,9 +15,9 @@
 #include <numeric>
 
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
-#include "compress/triangle_factor.h"
+#include "compress/rounding/triangle_factor.h"
 #include "tensor/half.h"
 
 namespace millrace {

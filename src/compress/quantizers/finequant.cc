@@ -16,8 +16,8 @@
 #include <cmath>
 
 #include "compress/factories.h"
-#include "compress/group_scales.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/group_scales.h"
 
 namespace millrace {
 namespace {

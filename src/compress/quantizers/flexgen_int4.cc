@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "compress/factories.h"
-#include "compress/group_scales.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/group_scales.h"
 
 namespace millrace {
 namespace {

@@ -1,17 +1,17 @@
 // GPTQ (Frantar et al., 2022, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers"): the
 // columns of a matrix are rounded one after the other, and the columns that are left are moved so that they make up for
-// the error so far, as the outputs on the calibration text see it (compress/column_rounding.h). Levels are those of a
-// stored block format, so that the output is an ordinary file. After a pass that changes inputs, such as
+// the error so far, as the outputs on the calibration text see it (compress/rounding/column_rounding.h). Levels are
+// those of a stored block format, so that the output is an ordinary file. After a pass that changes inputs, such as
 // `rotate:format=` or `awq:format=`, the second moments are those of the changed inputs.
 #include <fmt/format.h>
 
 #include <numeric>
 #include <optional>
 
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/column_rounding.h"
 
 namespace millrace {
 namespace {

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 
 #include "compress/factories.h"
-#include "compress/group_scales.h"
-#include "compress/outlier_columns.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
+#include "compress/rounding/group_scales.h"
+#include "compress/rounding/outlier_columns.h"
 
 namespace millrace {
 namespace {

@@ -7,18 +7,18 @@
 // The paper's sensitivity is a first-order estimate of the loss's change, from gradients. There is no backward pass
 // here: S is the squared change of a matrix's outputs over their squares, with the norms of its inputs on the
 // calibration text. The paper also keeps outliers in 16 bits: `outliers` before this pass does so. Each matrix is then
-// rounded with scales of least weighted error (compress/scale_search.h).
+// rounded with scales of least weighted error (compress/rounding/scale_search.h).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "compress/block_rounding.h"
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
-#include "compress/format_knapsack.h"
-#include "compress/level_scales.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/block_rounding.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/format_knapsack.h"
+#include "compress/rounding/level_scales.h"
 
 namespace millrace {
 namespace {

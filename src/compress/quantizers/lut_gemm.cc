@@ -20,7 +20,7 @@
 #include <ranges>
 
 #include "compress/factories.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 #include "tensor/half.h"
 
 namespace millrace {

@@ -16,12 +16,12 @@
 #include <numeric>
 
 #include "base/cpu.h"
-#include "compress/block_rounding.h"
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
-#include "compress/level_grid.h"
-#include "compress/preview.h"
-#include "compress/symmetric_inverse.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/block_rounding.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/level_grid.h"
+#include "compress/rounding/symmetric_inverse.h"
 
 namespace millrace {
 namespace {

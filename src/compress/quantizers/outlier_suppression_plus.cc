@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compress/calibration/sample_error.h"
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
-#include "compress/sample_error.h"
 
 namespace millrace {
 namespace {

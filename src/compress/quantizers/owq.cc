@@ -11,9 +11,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/column_rounding.h"
 #include "tensor/half.h"
 
 namespace millrace {

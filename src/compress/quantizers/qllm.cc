@@ -17,8 +17,8 @@
 #include <numeric>
 
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
 #include "kernels/input_rounding.h"
 #include "models/blocks/changed_products.h"
 

@@ -7,11 +7,11 @@
 // above that of the start on the same grid.
 #include <fmt/format.h>
 
-#include "compress/block_rounding.h"
-#include "compress/column_rounding.h"
-#include "compress/coordinate_descent.h"
 #include "compress/factories.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/block_rounding.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/coordinate_descent.h"
 
 namespace millrace {
 namespace {

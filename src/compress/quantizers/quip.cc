@@ -1,8 +1,8 @@
 // QuIP (Chee et al., 2023, "QuIP: 2-Bit Quantization of Large Language Models With Guarantees"): a matrix whose weights
 // and whose inputs' second moments are incoherent, none much larger than the others, loses least when it is rounded. So
 // the columns are multiplied by an orthogonal random matrix first; at run time the inputs are multiplied by it, too.
-// Then LDLQ rounds one column after the other with the errors so far in view (compress/column_rounding.h), and greedy
-// sweeps over the columns bring the error further down.
+// Then LDLQ rounds one column after the other with the errors so far in view (compress/rounding/column_rounding.h), and
+// greedy sweeps over the columns bring the error further down.
 //
 //   y = (W S H) (H S x)     S: random signs, H: Hadamard matrices of blocks of columns
 //
@@ -11,12 +11,12 @@
 // The sizes of blocks are powers of two: 704 columns have 11 blocks of 64.
 #include <fmt/format.h>
 
-#include "compress/column_rounding.h"
-#include "compress/coordinate_descent.h"
 #include "compress/factories.h"
-#include "compress/incoherence.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/coordinate_descent.h"
+#include "compress/rounding/incoherence.h"
 
 namespace millrace {
 namespace {

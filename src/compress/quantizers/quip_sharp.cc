@@ -2,8 +2,8 @@
 // random signs and Hadamard matrices make the columns of a matrix incoherent, its weights then look like a ball of
 // normally distributed numbers, and points of the lattice E8, the densest packing in eight dimensions, cover such a
 // ball with 2 bits a weight better than any levels of single weights. Block LDLQ chooses the points
-// (compress/lattice_rounding.h). With 3 and 4 bits, what is left of eight weights becomes a second, finer point: the
-// paper's residual quantization.
+// (compress/rounding/lattice_rounding.h). With 3 and 4 bits, what is left of eight weights becomes a second, finer
+// point: the paper's residual quantization.
 //
 // As with quip, only the inputs' side is multiplied unless the option `output` is set; a scale for 256 weights of a row
 // makes up for rows of different size. Errors of rows add up, so block LDLQ is the same with rows multiplied: the
@@ -11,14 +11,14 @@
 // whose rows are no multiple of 256 have levels of another format, which LDLQ chooses one by one.
 #include <fmt/format.h>
 
-#include "compress/column_rounding.h"
-#include "compress/coordinate_descent.h"
 #include "compress/factories.h"
-#include "compress/incoherence.h"
-#include "compress/lattice_codes.h"
-#include "compress/lattice_rounding.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/coordinate_descent.h"
+#include "compress/rounding/incoherence.h"
+#include "compress/rounding/lattice_codes.h"
+#include "compress/rounding/lattice_rounding.h"
 
 namespace millrace {
 namespace {

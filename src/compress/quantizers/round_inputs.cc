@@ -4,8 +4,8 @@
 // of ZeroQuant (Yao et al., 2022, "ZeroQuant: Efficient and Affordable Post-Training Quantization for Large-Scale
 // Transformers").
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
 
 namespace millrace {
 namespace {

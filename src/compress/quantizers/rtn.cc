@@ -1,14 +1,14 @@
 // Round to nearest (Nagel et al., 2021, "A White Paper on Neural Network Quantization"), the baseline of every
 // quantizer, as a pass: each weight takes the nearest level of its block. With fit=search the block's scales are those
-// of least squared error, the paper's MSE range setting (compress/scale_search.h); plain covers the range of the block.
-// The bytes are the same.
+// of least squared error, the paper's MSE range setting (compress/rounding/scale_search.h); plain covers the range of
+// the block. The bytes are the same.
 #include <fmt/format.h>
 
-#include "compress/block_rounding.h"
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/block_rounding.h"
+#include "compress/rounding/column_rounding.h"
 
 namespace millrace {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "compress/factories.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
 
 namespace millrace {
 namespace {

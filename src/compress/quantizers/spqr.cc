@@ -14,12 +14,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "compress/column_rounding.h"
 #include "compress/factories.h"
-#include "compress/level_scales.h"
 #include "compress/matrix_parts.h"
-#include "compress/preview.h"
-#include "compress/symmetric_inverse.h"
+#include "compress/output/preview.h"
+#include "compress/rounding/column_rounding.h"
+#include "compress/rounding/level_scales.h"
+#include "compress/rounding/symmetric_inverse.h"
 
 namespace millrace {
 namespace {

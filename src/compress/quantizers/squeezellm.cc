@@ -13,7 +13,7 @@
 
 #include "base/line_clusters.h"
 #include "compress/factories.h"
-#include "compress/preview.h"
+#include "compress/output/preview.h"
 #include "tensor/half.h"
 
 namespace millrace {

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include "compress/factories.h"
-#include "compress/group_scales.h"
-#include "compress/low_rank_error.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
+#include "compress/rounding/group_scales.h"
+#include "compress/rounding/low_rank_error.h"
 
 namespace millrace {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "compress/factories.h"
-#include "compress/low_rank_error.h"
+#include "compress/output/preview.h"
 #include "compress/pass_options.h"
-#include "compress/preview.h"
+#include "compress/rounding/low_rank_error.h"
 
 namespace millrace {
 namespace {

@@ -179,8 +179,9 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
     group_by_expert(moe, pairs, context);
   for (int32_t e = 0; context.source && e < moe.experts; ++e)
     if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
-      context.source->acquire(at.layer, e);
+      context.expert_leases.push_back(context.source->acquire({at.layer, e}));
   run_experts(spec, moe, at, weights, x, context);
+  context.expert_leases.clear();
 
   float* out = context.block_out.as<float>();
   const bool shared = weights.shared.down.present();

@@ -1,9 +1,9 @@
 // Layers are pages of the mapped packed cache: the system starts reading them some layers ahead, and a layer's pages
-// leave this process's memory when the pass has gone on to the next one. So a model may be larger than the memory
-// budget. What was released is still in the system's page cache while there is room for it; of a mixture of experts
-// only the experts that tokens chose are read. Holds no state of a pass, so several passes at once only read some pages
-// twice.
+// leave this process's memory when the last pass that reads them goes on to its next layer. So a model may be larger
+// than the memory budget. Released pages are still in the system's page cache while there is room for them. Of a
+// mixture of experts only the experts that tokens chose are read.
 #include <algorithm>
+#include <mutex>
 
 #include "models/weight_sources/records.h"
 
@@ -13,37 +13,46 @@ namespace {
 class MappedWeights final : public WeightSource {
  public:
   MappedWeights(std::shared_ptr<const MappedFile> file, WeightPlaces places, int64_t ahead, int64_t pinned)
-      : file_(std::move(file)), places_(std::move(places)), ahead_(ahead), pinned_(pinned) {}
-
-  void acquire(int64_t layer, int32_t expert) override {
-    if (expert != kNoExpert) return prefetch(layer, expert);
-    for (int64_t i = 1; i <= std::min(ahead_, layers() - 1); ++i) prefetch((layer + i) % layers(), kNoExpert);
-    const int64_t before = (layer + layers() - 1) % layers();
-    if (before < pinned_ || ahead_ >= layers() - 1) return;  // it stays, or is read ahead again
-    const WeightPlaces::Layer& done = places_.layers[static_cast<size_t>(before)];
-    release(done.own);
-    for (const auto& ranges : done.experts) release(ranges);
+      : file_(std::move(file)), places_(std::move(places)), ahead_(std::min(ahead, layers() - 1)), pinned_(pinned) {
+    for (const WeightPlaces::Layer& layer : places_.layers)
+      leases_.emplace_back(1 + layer.experts.size(), 0);  // the layer's own, then its experts'
   }
 
-  void prefetch(int64_t layer, int32_t expert) override {
-    const WeightPlaces::Layer& next = places_.layers[static_cast<size_t>(layer)];
-    for (const WeightRange& range : expert == kNoExpert ? next.own : next.experts[static_cast<size_t>(expert)])
+  void prefetch(WeightUnit of) override {
+    for (const WeightRange& range : places_.ranges(of))
       file_->prefetch(static_cast<size_t>(range.begin), static_cast<size_t>(range.bytes));
   }
 
  private:
-  int64_t layers() const { return std::ssize(places_.layers); }
-  void release(const std::vector<WeightRange>& ranges) const {
-    for (const WeightRange& range : ranges)
+  void begin(WeightUnit of) override {
+    {
+      const std::lock_guard lock(mutex_);
+      ++leases(of);
+    }
+    if (of.expert != WeightUnit::kNoExpert) return prefetch(of);
+    for (int64_t i = 1; i <= ahead_; ++i) prefetch({(of.layer + i) % layers()});
+  }
+
+  // Under the lock, so that no pass begins to read what is being released. A pass that does so afterwards reads the
+  // pages again.
+  void end(WeightUnit of) override {
+    const std::lock_guard lock(mutex_);
+    if (--leases(of) > 0 || of.layer < pinned_ || ahead_ == layers() - 1) return;  // it stays, or is read ahead again
+    for (const WeightRange& range : places_.ranges(of))
       file_->release(static_cast<size_t>(range.begin), static_cast<size_t>(range.bytes));
   }
 
+  int64_t layers() const { return std::ssize(places_.layers); }
+  int64_t& leases(WeightUnit of) { return leases_[static_cast<size_t>(of.layer)][static_cast<size_t>(of.expert + 1)]; }
+
   std::shared_ptr<const MappedFile> file_;
-  WeightPlaces places_;
-  int64_t ahead_, pinned_;
+  const WeightPlaces places_;
+  const int64_t ahead_, pinned_;
+  std::mutex mutex_;
+  std::vector<std::vector<int64_t>> leases_;  // numbers of open ones, by layer
 };
 
-// Pinned layers, the one that runs and those ahead of it, and the one before it until it is released.
+// Pinned layers, the one that runs, and those ahead of it.
 int64_t mapped_memory(const WeightPlaces& places, const OptionValues& options) {
   int64_t bytes = places.others, largest = 0, all = places.others;
   for (size_t i = 0; i < places.layers.size(); ++i) {
@@ -54,7 +63,7 @@ int64_t mapped_memory(const WeightPlaces& places, const OptionValues& options) {
     else
       largest = std::max(largest, layer);
   }
-  return std::min(all, bytes + (2 + options.integer("ahead")) * largest);
+  return std::min(all, bytes + (1 + options.integer("ahead")) * largest);
 }
 
 std::unique_ptr<WeightSource> mapped_source(std::shared_ptr<const MappedFile> file, WeightPlaces places,

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "server/api/lark.h"
 #include "server/api/tool_fields.h"
+#include "text/grammar/lark.h"
 
 namespace millrace {
 namespace {
