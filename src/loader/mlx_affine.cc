@@ -12,7 +12,7 @@
 #include "loader/file_text.h"
 #include "loader/hf_weights.h"
 #include "loader/quantized/levels.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/quantized_tensors.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {

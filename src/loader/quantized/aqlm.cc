@@ -16,7 +16,7 @@
 #include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/hf_weights.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 #include "tensor/codebook.h"
 #include "tensor/half.h"
 

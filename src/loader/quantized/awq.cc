@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "base/ordered_json.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

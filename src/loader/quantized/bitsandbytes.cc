@@ -2,7 +2,7 @@
 // Transformers at Scale): weight [rows, cols] I8 and SCB [rows], the largest magnitude of each row. value = weight *
 // SCB / 127. The method's outlier columns in 16 bits are chosen from the inputs at run time; inputs are rounded in
 // groups of 32 here, in which an outlier costs its own group only.
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 

@@ -19,7 +19,7 @@
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/json_check.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "base/ordered_json.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

@@ -16,7 +16,7 @@
 #include "formats/e2m1.h"
 #include "formats/e4m3.h"
 #include "formats/format.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

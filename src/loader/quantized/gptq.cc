@@ -16,7 +16,7 @@
 #include <numeric>
 
 #include "base/ordered_json.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

@@ -19,7 +19,7 @@
 #include "base/ordered_json.h"
 #include "formats/block.h"
 #include "formats/format.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 
 namespace millrace {
 namespace {

@@ -24,7 +24,7 @@
 #include "formats/e8p_block.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
-#include "loader/quantized/quantized.h"
+#include "loader/quantized/methods.h"
 #include "tensor/hadamard.h"
 #include "tensor/half.h"
 
