@@ -265,8 +265,13 @@ class ScriptedExecutor final : public Executor {
   void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
     script_.key_moves.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
   }
-  Result<void> check_context(bool weighs) const override {
-    return script_.has_contexts && !weighs ? Result<void>() : Executor::check_context(weighs);
+  const Facts& facts() const override {
+    static const Facts moves = [] {
+      Facts out;
+      out.add(facts::kPatternRows, "attention quest");
+      return out;
+    }();
+    return script_.has_contexts ? moves : Executor::facts();
   }
   Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }
   void forward(std::span<const StepWork> work) override {

@@ -9,14 +9,12 @@
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
-#include "run/context_check.h"
+#include "run/compatibility/collect.h"
 #include "run/context_refresh.h"
-#include "run/evictor_check.h"
 #include "run/kv_identity.h"
 #include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
-#include "run/option_checks.h"
 #include "run/prompt_embeddings.h"
 #include "run/skip_choice.h"
 #include "run/stored_pattern.h"
@@ -30,24 +28,6 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kDefaultKvTokens = 65536;
-
-// Beams are ranked by the model's own distribution, so options that change it are refused.
-Result<void> check_beams(const Request& request) {
-  if (request.beams == 1) return {};
-  const SamplingOptions& s = request.sampling;
-  if (request.constraint.kind != Constraint::Kind::none)
-    return Error::unsupported("beams: constraints are not supported with beam search");
-  if (request.thinking.tokens >= 0)
-    return Error::unsupported("beams: a thinking budget is not supported with beam search");
-  if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
-  const bool penalties =
-      s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
-  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() ||
-      !s.allowed_tokens.empty()) {
-    return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
-  }
-  return {};
-}
 
 // Rows of logits for drafted tokens. Where the lengths of drafts are chosen, long drafts in many streams do not pay.
 int64_t draft_rows(const EngineOptions& options, int64_t longest) {
@@ -105,6 +85,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     known += ", " + kv_codecs().names();
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
+  MILLRACE_TRY_VOID(state_facts(options, formats));
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   MILLRACE_TRY(const auto skips, drafter_skips(options.drafter));
   std::optional<SkippedBlocks> skipped;
@@ -115,12 +96,13 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY_VOID(
       check_drafter(options.drafter, model.spec().vocab,
                     tokens ? std::span<const std::string>(tokens->spec().tokens) : std::span<const std::string>()));
-  if (formats.encodes()) MILLRACE_TRY_VOID(check_codec(options));
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
+  if (draft) add_draft_windows(draft->parts().model->spec(), limits_.context, options.drafter, facts_);
   MILLRACE_TRY_VOID(load_features(options, *threads, layout));
-  MILLRACE_TRY_VOID(check_all_layers(options, layout, own_layers, limits_.context));
+  MILLRACE_TRY_VOID(resolve_engine(options, facts_));
+  MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
@@ -133,7 +115,6 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     places.swapped_blocks = bytes / std::max<int64_t>(1, layout.block_bytes()) + places.streams;
   }
   const bool recurrent = layout.recurrent();
-  if (recurrent) MILLRACE_TRY_VOID(check_recurrent(options));
   if (layout.state_bytes() > 0) {
     // Of running streams, of swapped ones, and snapshots before drafted tokens.
     places.states = places.streams * (has_tier(options) ? 2 : 1) +
@@ -142,7 +123,6 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
 
   ForwardLimits forward = step_limits(options, drafts, limits_.context);
   MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
-  if (forward.switches.pattern) MILLRACE_TRY_VOID(check_pattern_drafter(options));
   if (forward.switches.expert_capacity > 0)
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
@@ -210,6 +190,17 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   return {};
 }
 
+Result<void> CpuExecutor::state_facts(const EngineOptions& options, const KvFormats& formats) {
+  const Model& model = *model_->parts().model;
+  const std::vector<KvLayer> layers = model.kv_layers();
+  limits_.layers = model.spec().layer_count();
+  limits_.kv_heads = layers.empty() ? 0 : layers.front().kv_heads;
+  add_model(model.spec(), limits_.context, facts_);
+  facts_.add_if(!model_->parts().tokenizer, facts::kNoTokenizer, "this model");
+  MILLRACE_TRY_VOID(add_engine({options, formats, layers, limits_.context}, facts_));
+  return resolve_engine(options, facts_);
+}
+
 // Adds the layers of the drafter's model to those of this one. Null: it has none.
 Result<std::shared_ptr<const LanguageModel>> CpuExecutor::load_draft_model(const EngineOptions& options, int threads,
                                                                            KvLayout& layout) const {
@@ -217,7 +208,6 @@ Result<std::shared_ptr<const LanguageModel>> CpuExecutor::load_draft_model(const
   MILLRACE_TRY(const auto path, drafter_model(options.drafter));
   MILLRACE_TRY(const auto features, drafter_features(options.drafter));
   if (!path || features) return draft;
-  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options));
   MILLRACE_TRY(draft, DraftRunner::load(*model_, *path, threads, limits_.context));
   const auto layers = draft->parts().model->kv_layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
@@ -229,7 +219,6 @@ Result<void> CpuExecutor::load_features(const EngineOptions& options, ThreadPool
   MILLRACE_TRY(const auto path, drafter_model(options.drafter));
   MILLRACE_TRY(const auto choice, drafter_features(options.drafter));
   if (!choice) return {};
-  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options));
   MILLRACE_TRY(features_, FeatureRunner::load(*choice, *path, *model_, threads, limits_.context));
   const auto layers = features_->layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
@@ -265,31 +254,13 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
-  if (kv().by_layer()) return Error::unsupported(kBlocksByLayer);
-  if (kv().groups() > 1)
-    return Error::unsupported(
-        "KV store: keeps blocks of all layers, and with an evictor the layers of this model that see a window have "
-        "blocks of their own; omit one of the two");
   MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
-  if (options.kv_ssd_fetch < 1 && runner_->limits().switches.pattern)
-    return Error::unsupported("KV store: not with an attention pattern; fetch all of a prompt's blocks");
-  for (const ArchSpec* spec : specs())
-    for (const auto& layer : spec->layers)
-      if (options.kv_ssd_fetch < 1 && layer.window > 0)
-        return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
   return store.member.make(kv(), std::move(identity), store.options);
 }
 
 // The probe's pass is no step: hooks must not see it.
 Result<std::string> CpuExecutor::kv_identity() {
-  if (kv().by_layer()) return Error::unsupported(kBlocksByLayer);
-  if (kv().groups() > 1 && kv().evicts())
-    return Error::unsupported(
-        "KV file: with an evictor, layers with a window have blocks of their own; start the engine without one");
-  if (kv().groups() > 1)
-    return Error::unsupported(
-        "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
   runner_->start();
   const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
   auto identity = millrace::kv_identity(*model_, *runner_);
@@ -325,14 +296,8 @@ Result<void> CpuExecutor::check(const Request& request) const {
       return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   MILLRACE_TRY_VOID(check_embeddings(request, model_->parts().model->spec().width));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
-  if (!request.stop.empty() && !model_->parts().tokenizer)
-    return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = AnswerStops::create(request); !stop.ok()) return stop.error();
-  MILLRACE_TRY_VOID(check_beams(request));
-  if (request.beams > 1 && runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
-  if (request.constraint.kind != Constraint::Kind::none && !grammars_)
-    return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   return {};
 }
 
@@ -352,89 +317,11 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
   return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
 }
 
-Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
-  MILLRACE_TRY_VOID(check_evictor_pattern(rule, runner_->limits().switches.attention.pattern, runner_->kv().layout()));
-  if (features_)
-    return Error::unsupported(
-        "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
-  for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
-  if (draft_) MILLRACE_TRY_VOID(check_evictor_draft(draft_->model().parts().model->spec(), limits_.context));
-  if (rule.moves_keys() && (draft_ || self_))
-    return Error::unsupported(
-        "evictor: positions=cache: drafts of a model are of positions in the text; use ngram, or positions=text");
-  if (rule.evictor->gated() && self_)
-    return Error::unsupported(
-        "evictor: gates choose in whole passes, and drafts of this model skip layers; use ngram, or no drafter");
-  MILLRACE_TRY_VOID(check_evictor_pool(rule, runner_->kv(), limits_.context));
-  return check_moved_positions(rule, model_->parts().model->spec(), runner_->kv().layout());
-}
-
-std::vector<const ArchSpec*> CpuExecutor::specs() const {
-  std::vector<const ArchSpec*> out = {&model_->parts().model->spec()};
-  if (draft_) out.push_back(&draft_->model().parts().model->spec());
-  return out;
-}
-
-namespace {
-
-// Summaries are of blocks of a stream, and a document begins anywhere in one of its prompt. Where answers alone choose
-// by them, they can be computed when the prompt is complete, from keys that have moved to their places.
-Result<void> check_context_pattern(const AttentionPattern* pattern, bool weighs) {
-  if (pattern_layer_sets(pattern) == 0) return {};
-  const DynamicPattern* dynamic = dynamic_pattern(pattern);
-  if (!dynamic || pattern->phase() != PatternPhase::decode)
-    return Error::unsupported(fmt::format(
-        "context: attention {} stores rows of its own beside the keys, which do not move to where a document "
-        "stands; use a static pattern{}",
-        pattern->text(), dynamic ? ", or phase=decode" : ""));
-  if (dynamic->line_blocks() > 0)
-    return Error::unsupported(fmt::format(
-        "context: attention {}: lines are found by queries of a prompt in order; use heads=b or a", pattern->text()));
-  if (weighs)
-    return Error::unsupported(fmt::format(
-        "context: attention {}: answers weigh the documents' keys anew, and would see all of them; use a static "
-        "pattern, or another context",
-        pattern->text()));
-  return {};
-}
-
-}  // namespace
-
-Result<void> CpuExecutor::check_context(bool weighs) const {
-  MILLRACE_TRY_VOID(check_context_pattern(runner_->limits().switches.attention.pattern, weighs));
-  const KvLayout& layout = runner_->kv().layout();
-  if (draft_ || features_)
-    return Error::unsupported(
-        "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
-  if (runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
-  if (runner_->kv().gives_back() && runner_->kv().evicts())
-    return Error::unsupported(
-        "context: with an evictor, layers with a window have blocks of their own; start the engine without one");
-  if (runner_->kv().gives_back())
-    return Error::unsupported(
-        "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "
-        "context for the whole engine");
-  MILLRACE_TRY_VOID(check_movable(model_->parts().model->spec(), "context"));
-  return layout.encodes() ? check_encoded_context() : Result<void>();
-}
-
-// With a codec.
-Result<void> CpuExecutor::check_encoded_context() const {
-  const std::string& codec = runner_->kv().layout().codec_name();
-  if (pattern_layer_sets(runner_->limits().switches.attention.pattern) > 0)
-    return Error::unsupported(fmt::format("context: KV format {}: not with attention {}, which stores rows beside it",
-                                          codec, runner_->limits().switches.attention.pattern->text()));
-  return rows_ ? Result<void>() : context_needs_rows(codec);
-}
-
 Result<void> CpuExecutor::check_encoded(const DocumentTokens& documents) const {
   if (!documents_)
     return Error::user(
         "context cepe: the engine has no encoder; start it with one, context=cepe:model=FOLDER, or choose another "
         "context");
-  if (draft_ || features_ || self_)
-    return Error::unsupported(
-        "context cepe: a drafter with a model does not see the documents; use ngram, or no drafter");
   return documents_->check(documents);
 }
 

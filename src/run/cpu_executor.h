@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kv/kv_formats.h"
 #include "millrace/model.h"
 #include "models/eviction_observer.h"
 #include "models/mass_observer.h"
@@ -45,13 +46,12 @@ class CpuExecutor final : public Executor {
   Result<void> check(const Request& request) const override;
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
-  Result<void> check_evictor(const EvictionRule& rule) const override;
-  Result<void> check_context(bool weighs) const override;
+  const Facts& facts() const override { return facts_; }
   Result<void> check_encoded(const DocumentTokens& documents) const override;
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
   Result<void> check_parts(const ContextPlan& plan) const override {
-    return rows_ ? rows_->kept().check(plan, runner_->kv().layout().codec_name()) : Result<void>();
+    return rows_ ? rows_->kept().check(plan) : Result<void>();
   }
   bool places_parts() const override { return rows_ != nullptr; }
   bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
@@ -90,21 +90,22 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
+  // Refuses what does not go together, before memory is taken.
+  Result<void> state_facts(const EngineOptions& options, const KvFormats& formats);
   Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
                                                                 KvLayout& layout) const;
   Result<void> load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
                               const ForwardLimits& limits, bool encodes);
   Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
-  std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_rows(LiveStream& stream, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
   void add_tree(const LiveStream& stream, int64_t count, int64_t moved);
   void forward_in_parts();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
-  Result<void> check_encoded_context() const;
   Result<void> begin_adapters(LiveStream& stream) const;
 
   std::shared_ptr<const LanguageModel> model_;
+  Facts facts_;
   mutable std::vector<MemoryHold> memory_;
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;

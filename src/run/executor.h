@@ -14,6 +14,7 @@
 #include "kv/tiers/prefix_store.h"
 #include "millrace/constraint.h"
 #include "millrace/options.h"
+#include "run/compatibility/facts.h"
 #include "run/live_stream.h"
 #include "schedule/cost_model.h"
 
@@ -33,6 +34,8 @@ struct ExecutorLimits {
   int64_t vocab = 0;           // tokens of the model; 0: unknown
   bool prompts_apart = false;  // tokens of prompts are computed in another way than those of answers
   int64_t gate_dims = 0;       // floats by which gates judge a stored token in a layer (models/token_gates.h)
+  int64_t layers = 0;          // of the model, and KV heads of each: where evictors have budgets for them; 0: unknown
+  int64_t kv_heads = 0;
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.
@@ -72,8 +75,8 @@ class Executor {
   // Predicts the duration of steps, where that is known beforehand; null: the engine learns a model.
   virtual CostModel* cost() { return nullptr; }
 
-  // Refuses requests that this executor cannot serve; does not look into the constraint. Any thread. Errors: user,
-  // unsupported.
+  // Refuses requests whose values are out of this executor's range; does not look into the constraint. Any thread.
+  // Errors: user, unsupported.
   virtual Result<void> check(const Request& request) const = 0;
   // Compiles a constraint, on the calling thread; any thread. begin() finds the result while a copy of it exists.
   // compiled() returns a result that is known already, and never compiles. Errors: user, unsupported, resource,
@@ -83,17 +86,16 @@ class Executor {
     return Error::unsupported("constraint: is not supported by this executor");
   }
   virtual std::optional<Result<CompiledConstraint>> compiled(const Constraint&) const { return std::nullopt; }
-  // Refuses evictors that this executor cannot run. Errors: unsupported.
-  virtual Result<void> check_evictor(const EvictionRule& rule) const {
-    if (rule.evictor->gated())
-      return Error::unsupported("evictor: this executor computes no layers whose gates could choose");
-    if (!rule.evictor->needs_mass()) return {};
-    return Error::unsupported("evictor: this executor computes no attention that it could observe");
-  }
-  // Refuses requests with parts of a context. `weighs`: what follows these weighs their keys anew (ContextPlan::sees).
-  // Errors: unsupported.
-  virtual Result<void> check_context(bool /*weighs*/) const {
-    return Error::unsupported("context: this executor computes no keys that it could move");
+  // The facts of its engine, which decide what requests may ask for (compatibility/rules.h). By default those of an
+  // executor that computes nothing.
+  virtual const Facts& facts() const {
+    static const Facts bare = [] {
+      Facts out;
+      for (const Fact* fact : {&facts::kNoGates, &facts::kNoMass, &facts::kNoKeys, &facts::kNoSecondModel})
+        out.add(*fact, "this executor");
+      return out;
+    }();
+    return bare;
   }
   // Refuses documents that are to be read by an encoder. Any thread. Errors: user, unsupported, resource.
   virtual Result<void> check_encoded(const DocumentTokens& /*documents*/) const {

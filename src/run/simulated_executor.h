@@ -42,14 +42,13 @@ class SimulatedExecutor final : public Executor {
   CostModel* cost() override { return cost_.get(); }
   bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
   Result<void> check(const Request& request) const override;
-  Result<void> check_evictor(const EvictionRule& rule) const override;
-  Result<void> begin(LiveStream&) const override { return {}; }
   // A context's documents are copied where they are cached, in no time, and else computed.
-  Result<void> check_context(bool weighs) const override;
+  const Facts& facts() const override { return facts_; }
+  Result<void> begin(LiveStream&) const override { return {}; }
   // Beside a KV format that encodes whole blocks rows of documents are kept apart, as in an engine (run/kept_rows.h).
   bool places_parts() const override { return kept_.has_value(); }
   Result<void> check_parts(const ContextPlan& plan) const override {
-    return kept_ ? kept_->check(plan, codec_) : Result<void>();
+    return kept_ ? kept_->check(plan) : Result<void>();
   }
   bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override;
   int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
@@ -82,6 +81,7 @@ class SimulatedExecutor final : public Executor {
   double kv_ratio_ = 1;                    // bytes of a token, in those of F16
   bool shares_prefixes_ = true;
   std::string codec_;  // name; "": rows
+  Facts facts_;
   int64_t layers_ = 1;
   int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;

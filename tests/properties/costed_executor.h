@@ -40,8 +40,7 @@ class CostedExecutor final : public Executor {
   DraftModel* draft_model() override { return inner_->draft_model(); }
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
-  Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
-  Result<void> check_context(bool weighs) const override { return inner_->check_context(weighs); }
+  const Facts& facts() const override { return inner_->facts(); }
   Result<void> check_parts(const ContextPlan& plan) const override { return inner_->check_parts(plan); }
   bool places_parts() const override { return inner_->places_parts(); }
   bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
