@@ -19,7 +19,7 @@
 #include "models/drop_tokens.h"
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
-#include "run/evictor_check.h"
+#include "run/compatibility/collect.h"
 #include "run/stored_pattern.h"
 #include "run/window_blocks.h"
 
@@ -47,18 +47,15 @@ class BenchStreams {
     KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
     MILLRACE_TRY(const ForwardSwitches switches,
                  make_forward_switches(with_stored_patterns(*parts.files, test.kernels)));
+    MILLRACE_TRY_VOID(
+        resolve_pass(parts.model->spec(), formats, test.kv_format, switches, s->rule_.get(), test.longest()));
+    if (s->rule_) MILLRACE_TRY_VOID(check_budgets(*s->rule_, parts.model->spec()));
     MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
-    if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.
-    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
     MILLRACE_TRY_VOID(divide_by_budgets(layout, s->rule_.get()));
     if (!layout.by_layer && (s->rule_ || formats.window_keys))
       split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
-    if (s->rule_) {
-      MILLRACE_TRY_VOID(check_evictor_layout(*s->rule_, layout, test.longest()));
-      MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
-    }
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));

@@ -9,6 +9,7 @@
 #include "compress/pass.h"
 #include "declaration.h"
 #include "input.h"
+#include "run/compatibility/page.h"
 #include "run/families.h"
 #include "workload/trace_format.h"
 
@@ -29,7 +30,8 @@ namespace {
 constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques                   every family
   millrace techniques --family sampler  one family, with its options
-  millrace techniques --json)";
+  millrace techniques --json
+  millrace techniques --matrix          what goes with what, as Markdown)";
 
 // Returns the name of a member's page in docs/techniques/ and of its result in proofs/results/: NAME, or FAMILY-NAME
 // where families share the name (tools/ledger/entries.py).
@@ -118,12 +120,17 @@ Result<int> run(const std::string& family, bool json) {
 
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), matrix = std::make_shared<bool>(false);
   CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family",
-                                  kTechniquesExamples, [=] { return run(*family, *json); });
+                                  kTechniquesExamples, [=]() -> Result<int> {
+                                    if (!*matrix) return run(*family, *json);
+                                    fmt::print("{}", compatibility_page());
+                                    return 0;
+                                  });
   command->add_option("--family", *family, "Only list this family, with its options");
   command->add_flag("--json", *json,
                     "Print a JSON array of {family, name, summary, paper, lossless, options, test, proof}");
+  command->add_flag("--matrix", *matrix, "Print the rules of what goes with what, and the facts of every member");
 }
 
 }  // namespace millrace

@@ -25,7 +25,8 @@ TEST(CoreRefusals, ADraftModelThatTheExecutorDoesNotRun) {
   const auto made = EngineCore::create(std::make_unique<ScriptedExecutor>(script, clock, o), o, &clock);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(made.error().message, "drafter: this executor runs no second model; use ngram or lookahead");
+  EXPECT_EQ(made.error().message,
+            "drafter draft does not go with this executor: it runs no second model; use ngram or lookahead");
 }
 
 TEST(CoreRefusals, InvalidRequests) {

@@ -120,13 +120,17 @@ TEST(DocumentsSteps, RefusedRequestsWithDocuments) {
   EXPECT_EQ(refused([](Request& r) {
               r.embeddings.push_back({0, std::make_shared<const std::vector<float>>(1)});
             }),
-            "context: prompts with rows in place of tokens have no parts");
+            "context kvlink does not go with rows in place of tokens: prompts with rows in place of tokens have no "
+            "parts; send "
+            "tokens");
   EXPECT_EQ(refused([](Request& r) { r.document_context = "cepe"; }), "context cepe: this executor has no encoder");
-  EXPECT_EQ(refused([](Request& r) { r.beams = 2; }), "context: beam search shares a prompt's blocks; use n instead");
+  EXPECT_EQ(refused([](Request& r) { r.beams = 2; }),
+            "beam search does not go with context kvlink: beams share a prompt's blocks; use n instead");
   EXPECT_NE(refused([](Request& r) { r.document_context = "nobody"; }), "");
-  EXPECT_EQ(refused([](Request& r) { r.document_context = "ape"; }),
-            "context: this executor computes no keys that it could move")
-      << "what follows weighs their keys";
+  EXPECT_EQ(
+      refused([](Request& r) { r.document_context = "ape"; }),
+      "context ape does not go with attention quest: answers weigh the documents' keys again, and would see all of "
+      "them; use a static pattern, or another context");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "flow/batch.h"
+#include "run/compatibility/collect.h"
 #include "speculate/prediction.h"
 
 namespace millrace {
@@ -55,6 +56,7 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   driver.drafter_ = std::move(drafter);
   if (!driver.drafter_ && !options.drafter.empty()) {
     MILLRACE_TRY(driver.drafter_, make_drafter(options.drafter));
+    driver.name_ = options.drafter;
   }
   MILLRACE_TRY(driver.acceptance_, make_acceptance(options.acceptance));
   driver.automatic_ = options.draft_length == "auto";
@@ -87,7 +89,7 @@ Result<void> DraftDriver::attach(LoopContext& loop) {
   best_.resize(static_cast<size_t>(std::min(drafter_->learns(), vocab)));
   if (!drafter_->has_model()) return {};
   model_ = loop.executor->draft_model();
-  if (!model_) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
+  if (!model_) return Error::internal("drafter: the executor was made without its model");
   return {};
 }
 
@@ -386,10 +388,8 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
   drafter.observe(s, committed, probed_);
 }
 
-Result<void> DraftDriver::check_evictor() const {
-  if (!drafter_ || !drafter_->trees()) return {};
-  return Error::unsupported(
-      "evictor: does not go with a drafter of trees; use one of chains, such as ngram without branches, or none");
+void DraftDriver::add_facts(Facts& facts) const {
+  if (drafter_) add_drafter(*drafter_, name_, facts);
 }
 
 }  // namespace millrace

@@ -32,8 +32,7 @@ class DraftDriver {
   Result<void> attach(LoopContext& loop);
 
   const Acceptance& acceptance() const { return *acceptance_; }
-  // Trees do not go with what moves or drops keys and values by position. Errors: unsupported.
-  Result<void> check_evictor() const;
+  void add_facts(Facts& facts) const;
   void propose(const StreamLists& lists);
   // Drafts for a recorded plan, which says how much of each one runs.
   void propose_whole(const StreamLists& lists);
@@ -70,6 +69,7 @@ class DraftDriver {
 
   LoopContext* loop_ = nullptr;
   std::unique_ptr<Drafter> drafter_;  // null: none
+  std::string name_;                  // as the options name it
   std::vector<Drafter*> members_;     // that compete, at least one with a drafter
   std::vector<KeptShares> shares_;    // of all streams' drafts, by member
   std::vector<Draft> drafts_;         // scratch, by member

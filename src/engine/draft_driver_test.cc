@@ -2,6 +2,7 @@
 #include "engine/draft_driver_test.h"
 
 #include "engine/beam_group.h"
+#include "run/compatibility/rules.h"
 
 namespace millrace {
 namespace {
@@ -19,16 +20,24 @@ TEST_F(DraftDriverTest, WithoutADrafterNothingHappens) {
   driver_->after_pass(work);
   driver_->observe(a, 1, 1, 0, *loop_.executor);
   driver_->end_step();
-  EXPECT_TRUE(driver_->check_evictor().ok());
+  Facts facts;
+  driver_->add_facts(facts);
+  EXPECT_TRUE(facts.stated().empty());
   EXPECT_EQ(loop_.stats.drafts, 0);
   EXPECT_EQ(a.drafts, nullptr);
 }
 
 TEST_F(DraftDriverTest, TreesDoNotGoWithEvictors) {
+  const auto resolved = [&] {
+    Facts facts;
+    driver_->add_facts(facts);
+    facts.add(facts::kEvicts, "evictor h2o");
+    return resolve(facts);
+  };
   open({.trees = false}, false);
-  EXPECT_TRUE(driver_->check_evictor().ok());
+  EXPECT_TRUE(resolved().ok());
   open({.trees = true}, false);
-  EXPECT_EQ(driver_->check_evictor().error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(resolved().error().kind, ErrorKind::unsupported);
 }
 
 TEST_F(DraftDriverTest, StreamsThatDecodeDraft) {

@@ -7,6 +7,8 @@
 #include "engine/make_streams.h"
 #include "engine/request_check.h"
 #include "engine/snapshot.h"
+#include "run/compatibility/collect.h"
+#include "run/compatibility/rules.h"
 #include "run/cpu_executor.h"
 #include "run/kv_places.h"
 
@@ -63,14 +65,15 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
+  loop->facts = loop->executor->facts();
+  drafts.add_facts(loop->facts);
+  MILLRACE_TRY_VOID(resolve_engine(options, loop->facts));
   MILLRACE_TRY_VOID(drafts.attach(*loop));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
-  if (loop->evictor) {
-    MILLRACE_TRY_VOID(loop->executor->check_evictor(*loop->evictor));
-    MILLRACE_TRY_VOID(drafts.check_evictor());
-  }
+  loop->documents_name = options.document_context;
+  if (loop->evictor) MILLRACE_TRY_VOID(check_budgets(*loop->evictor, loop->executor->limits()));
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
   if (has_tier(options)) {
@@ -99,7 +102,7 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
 
 Result<void> EngineCore::check(const Request& request) const {
   MILLRACE_TRY_VOID(loop_->context_of(request));
-  if (request.documents.empty()) return check_linked(request, false);
+  if (request.documents.empty()) return check_linked(request, loop_->facts);
   Request prepared = request;
   MILLRACE_TRY_VOID(prepare(prepared));
   return {};
@@ -110,14 +113,17 @@ Result<void> EngineCore::check(const Request& request) const {
 Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   MILLRACE_TRY(const auto context, loop_->context_of(request));
   DocumentTokens encoded;
+  Facts facts = loop_->facts;
+  const std::string& name = loop_->context_name(request);
   if (context && context->encoder()) {
+    add_encoded(name, facts);
     MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get()));
     encoded = take_documents(request);
     MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
     MILLRACE_TRY_VOID(placer->check_encoded(encoded));
   } else if (context) {
-    if (!request.embeddings.empty())
-      return Error::unsupported("context: prompts with rows in place of tokens have no parts");
+    add_apart(request, name, facts);
+    MILLRACE_TRY_VOID(resolve(facts));
     add_links(*context, request);
     if (context->link_rows()) {
       MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
@@ -125,22 +131,22 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
     }
   }
   const bool has_parts = context && !context->encoder();
-  MILLRACE_TRY_VOID(check_linked(request, has_parts));
+  MILLRACE_TRY_VOID(check_linked(request, facts));
   if (!has_parts) return encoded;
   const ContextPlan plan = context->plan(request.documents);
-  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-  if (!plan.sees.empty()) MILLRACE_TRY_VOID(placer->check_context(true));
-  MILLRACE_TRY_VOID(placer->check_parts(plan));
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  if (rule) MILLRACE_TRY_VOID(check_evicted_parts(plan, *rule));
+  add_parts(plan, name, facts);
+  if (rule) add_evictor(*rule, facts);
+  MILLRACE_TRY_VOID(resolve(facts));
+  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+  MILLRACE_TRY_VOID(placer->check_parts(plan));
   return encoded;
 }
 
 // A request with its links.
-Result<void> EngineCore::check_linked(const Request& request, bool has_parts) const {
+Result<void> EngineCore::check_linked(const Request& request, const Facts& facts) const {
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  if (rule) MILLRACE_TRY_VOID(drafts_.check_evictor());
-  return check_request(request, *loop_->executor, loop_->limits, rule.get(), has_parts);
+  return check_request(request, *loop_->executor, loop_->limits, facts, rule.get());
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {

@@ -96,7 +96,7 @@ class EngineCore {
   EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<PrefixCache> cache, std::unique_ptr<KvTier> tier,
              DraftDriver drafts, const EngineOptions& options);
   Result<DocumentTokens> prepare(Request& request) const;
-  Result<void> check_linked(const Request& request, bool has_parts) const;
+  Result<void> check_linked(const Request& request, const Facts& facts) const;
   ScheduleView view();
   void begin_step(std::vector<TokenEvent>& events, bool replayed = false);
   bool admit(RequestId stream);

@@ -97,7 +97,8 @@ TEST(EngineOptionLimits, StoreOptions) {
   for (double fetch : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(refused(1 << 20, fetch, "importance").find("KV store: fetches more than 0"), 0u) << fetch;
   EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
-  EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store: a simulation fetches all"), 0u);
+  EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store ssd that fetches a part does not go with a simulation"),
+            0u);
   EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
   EngineOptions no_store = good_options();  // the size is ignored without a file
   no_store.kv_ssd_size = 0;
@@ -182,7 +183,7 @@ TEST_F(RequestLimits, NumberOfAnswers) {
   for (double penalty : {-100.0, 100.0}) {  // the next error comes from the simulation
     EXPECT_EQ(refused([&](Request& r) {
                 r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty;
-              }).find("beams: simulated"),
+              }).find("beam search does not go with a simulation"),
               0u);
     EXPECT_EQ(refused([&](Request& r) { r.length_penalty = 10 * penalty; }), "") << "ignored without beams";
   }

@@ -23,6 +23,8 @@ struct LoopContext {
   std::shared_ptr<const EvictionRule> evictor;  // of requests that name none; null: they keep all
 
   std::shared_ptr<const DocumentContext> documents;  // of requests that name none; null: as any other token
+  std::string documents_name;                        // as the options name it
+  Facts facts;                                       // of the engine, without the evictor and the context of a request
 
   KvPool& kv() const { return executor->home().kv(); }
   // Null: the request keeps all its keys and values. Errors: user.
@@ -36,6 +38,9 @@ struct LoopContext {
     auto joining = std::make_shared<EvictionRule>(*rule);
     joining->joined = request.documents.back().end;
     return std::shared_ptr<const EvictionRule>(std::move(joining));
+  }
+  const std::string& context_name(const Request& request) const {
+    return request.document_context.empty() ? documents_name : request.document_context;
   }
   // Null: documents are tokens like any others. Errors: user.
   Result<std::shared_ptr<const DocumentContext>> context_of(const Request& request) const {

@@ -38,7 +38,6 @@ class PartsExecutor final : public BareExecutor, public DocumentPlacer {
   explicit PartsExecutor(int64_t blocks) : BareExecutor({find_format("f32"), kPartBlock, {{2, 1}, {2, 1}}}, blocks) {
     set_parts({.home = &home_, .chooser = &chooser(), .documents = this});
   }
-  Result<void> check_context(bool) const override { return {}; }
   bool hold_part(StreamRef, const ContextPart& part, int64_t& budget) override {
     calls.push_back(fmt::format("hold {} with {}", part.begin, budget));
     budget -= held_cost;

@@ -11,9 +11,6 @@ namespace millrace {
 Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EngineOptions& options) {
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
   const KvLayout& layout = loop.kv().layout();
-  if (has_store(options) && layout.codec && !layout.prefixes_shared())
-    return Error::unsupported(fmt::format(
-        "KV store: the blocks of KV format {} cannot be shared; use residual=0 with it", layout.format_name()));
   // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows.
   if (!options.prefix_cache || !layout.prefixes_shared()) {
     if (has_store(options)) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
@@ -36,11 +33,6 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   if (!options.kv_store.empty() && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   const bool observes = packs || (evictor->needs & kNeedsAttentionMass);
-  if (observes && layout.encodes())
-    return Error::unsupported(
-        fmt::format("KV format {}: the importance of blocks is not observed with it; use another "
-                    "prefix evictor, and order arrival in the KV store",
-                    layout.codec_name()));
   if (observes) loop.executor->observe_attention();
   return cache;
 }

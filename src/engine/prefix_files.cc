@@ -6,6 +6,7 @@
 
 #include "kv/block_run_file.h"
 #include "run/adapter_registry.h"
+#include "run/compatibility/rules.h"
 #include "run/prompt_embeddings.h"
 
 namespace millrace {
@@ -19,12 +20,9 @@ struct Scope {
 
 Result<Scope> scope_of(LoopContext& loop, PrefixCache& cache, const Request& request) {
   if (!cache.index()) return Error::user("KV file: the prefix cache is off; switch it on");
-  if (loop.kv().groups() > 1 && loop.kv().evicts())
-    return Error::unsupported(
-        "KV file: with an evictor, layers with a window have blocks of their own; start the engine without one");
-  if (loop.kv().groups() > 1)
-    return Error::unsupported(
-        "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
+  Facts facts = loop.facts;
+  facts.add(facts::kPrefixFile, "a KV file");
+  MILLRACE_TRY_VOID(resolve(facts));
   Scope scope;
   LoraMix adapters;
   if (!request.adapters.empty()) {

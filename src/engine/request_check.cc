@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "kv/pool.h"
+#include "run/compatibility/collect.h"
+#include "run/compatibility/rules.h"
 
 namespace millrace {
 namespace {
@@ -49,37 +51,13 @@ Result<void> check_documents(const Request& request) {
   return {};
 }
 
-// `has_parts`: rows are links, and documents may be copies of what other requests have computed.
-Result<void> check_reader(const Request& request, bool has_parts) {
-  if (!request.reader) return {};
-  if (!request.embeddings.empty() && !has_parts)
-    return Error::unsupported("reader: not of prompts with rows in place of tokens");
-  const int64_t apart = has_parts ? request.documents.back().end : 0;
-  for (int64_t i = 0; i < apart; ++i)
-    if (request.reader->wants(i))
-      return Error::unsupported(fmt::format(
-          "reader: wants position {}; documents that a context computes apart end at {}, and are not read", i, apart));
-  if (request.n > 1 || request.best_of > 1 || request.beams > 1)
-    return Error::unsupported("reader: of one answer only, whose prompt is computed once");
-  return {};
-}
-
-// A prompt whose parts are computed apart from each other.
-Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
-  if (rule && rule->by_layer())
-    return Error::unsupported(
-        fmt::format("context: evictor {} has budgets by layer or head, with blocks for each, and documents are copied "
-                    "in blocks of all layers; use an evictor with one budget, such as snapkv",
-                    rule->text));
-  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(executor));
-  MILLRACE_TRY_VOID(placer->check_context(false));
-  if (rule && rule->whole_tokens(std::ssize(request.prompt)) > executor.limits().context)
-    return Error::user(
-        fmt::format("documents: end at token {}, and the {} that evictor {} keeps behind them exceed the context of "
-                    "{}; shorten them or raise the context",
-                    rule->joined, rule->slack, rule->text, executor.limits().context));
-  if (request.beams > 1) return Error::unsupported("context: beam search shares a prompt's blocks; use n instead");
-  return {};
+// A prompt whose documents are computed apart from each other, and dropped by an evictor behind them.
+Result<void> check_joined(const Request& request, const Executor& executor, const EvictionRule& rule) {
+  if (rule.whole_tokens(std::ssize(request.prompt)) <= executor.limits().context) return {};
+  return Error::user(
+      fmt::format("documents: end at token {}, and the {} that evictor {} keeps behind them exceed the context of "
+                  "{}; shorten them or raise the context",
+                  rule.joined, rule.slack, rule.text, executor.limits().context));
 }
 
 }  // namespace
@@ -108,8 +86,8 @@ Result<void> check_options(const EngineOptions& options) {
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
 
-Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits,
-                           const EvictionRule* rule, bool has_parts) {
+Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits, Facts facts,
+                           const EvictionRule* rule) {
   const int64_t context = executor.limits().context;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
@@ -131,17 +109,17 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(check_documents(request));
-  MILLRACE_TRY_VOID(check_reader(request, has_parts));
+  add_request(request, facts);
+  if (rule) add_evictor(*rule, facts);
+  MILLRACE_TRY_VOID(resolve(facts));
   MILLRACE_TRY_VOID(executor.check(request));
-  if (has_parts) MILLRACE_TRY_VOID(check_parts(request, executor, rule));
-  if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));
+  if (rule && facts.has(facts::kDocumentsApart)) MILLRACE_TRY_VOID(check_joined(request, executor, *rule));
+  if (rule) MILLRACE_TRY_VOID(check_budgets(*rule, executor.limits()));
   const int64_t longest = longest_stream(request, context, rule);
   if (longest > context && rule->most_stored() > context)
     return Error::user(fmt::format(
         "evictor: keeps {} tokens and {} more before it chooses, which exceeds the context of {}; lower its budget",
         rule->evictor->budget(), rule->slack, context));
-  if (rule && request.beams > 1)
-    return Error::unsupported("beams: share keys and values, which an evictor cannot drop");
   if (request.beams > limits.residents()) {
     return Error::user(
         fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
@@ -167,19 +145,11 @@ Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, 
   const bool names = request.document_context.find(':') != std::string::npos;
   if (names && (!own || !own->encoder() || !(*own->encoder() == chosen)))
     return Error::user("context cepe: its options are those of the engine; a request names it without, context=cepe");
-  if (!request.embeddings.empty())
-    return Error::unsupported("context cepe: not of prompts with rows in place of tokens");
-  if (request.reader) return Error::unsupported("context cepe: not of prompts that are read");
-  if (request.beams > 1) return Error::unsupported("context cepe: not with beam search; use n instead");
   return {};
 }
 
-Result<void> check_evicted_parts(const ContextPlan& plan, const EvictionRule& rule) {
-  if (!rule.moves_keys() || plan.moved == 0) return {};
-  return Error::unsupported(
-      fmt::format("context: documents share positions, and evictor {} makes positions of slots; use positions=text, or "
-                  "a context that moves keys, such as kvlink",
-                  rule.text));
+Result<void> check_budgets(const EvictionRule& rule, const ExecutorLimits& limits) {
+  return limits.layers > 0 ? rule.evictor->check_layers(limits.layers, limits.kv_heads) : Result<void>();
 }
 
 int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule) {

@@ -10,14 +10,15 @@ namespace millrace {
 
 // Errors: user.
 Result<void> check_options(const EngineOptions& options);
-// Whether the request could ever run, whatever else runs. Errors: user, unsupported, resource.
-Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits,
-                           const EvictionRule* rule = nullptr, bool has_parts = false);
+// Whether the request could ever run, whatever else runs. `facts`: of the engine, and of how the request's documents
+// become keys and values. `rule`: null is none. Errors: user, unsupported, resource.
+Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits, Facts facts,
+                           const EvictionRule* rule = nullptr);
 // A request whose documents an encoder reads. `chosen` is what its context says, `own` the engine's, null if it has
-// none. Errors: user, unsupported.
+// none. Errors: user.
 Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own);
-// Whether the rule of a request, which is not null, goes with where its documents are. Errors: unsupported.
-Result<void> check_evicted_parts(const ContextPlan& plan, const EvictionRule& rule);
+// An evictor with a list of budgets has one for each layer or KV head. Errors: user.
+Result<void> check_budgets(const EvictionRule& rule, const ExecutorLimits& limits);
 // Tokens of prompt and answer that the request's streams may reach: at most the context, unless their evictor (null:
 // none) lets positions count stored tokens.
 int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule);

@@ -7,32 +7,14 @@
 
 #include "engine/bare_executor_test.h"
 #include "formats/format.h"
+#include "run/compatibility/collect.h"
 
 namespace millrace {
 namespace {
 
-class CheckedPlacer final : public DocumentPlacer {
- public:
-  Result<void> check_context(bool) const override { return {}; }
-};
-
 class CheckedExecutor final : public testing::BareExecutor {
  public:
-  CheckedExecutor() : BareExecutor({find_format("f16"), 4, {}}) {
-    own_limits.context = 100;
-    place_documents(true);
-  }
-  Result<void> check_evictor(const EvictionRule& rule) const override {
-    if (!evicts) return Executor::check_evictor(rule);
-    return {};
-  }
-  void place_documents(bool places) {
-    set_parts({.home = &home(), .chooser = &chooser(), .documents = places ? &placer_ : nullptr});
-  }
-  bool evicts = true;
-
- private:
-  CheckedPlacer placer_;
+  CheckedExecutor() : BareExecutor({find_format("f16"), 4, {}}) { own_limits.context = 100; }
 };
 
 // Wants one position.
@@ -57,7 +39,11 @@ class RequestCheck : public ::testing::Test {
   }
   // The error message; "" if the request is accepted.
   std::string refusal() const {
-    const auto checked = check_request(request_, executor_, limits_, rule_.get(), has_parts_);
+    Facts facts;
+    facts.add_if(!evicts_, facts::kNoMass, "this executor");
+    facts.add_if(!moves_, facts::kNoKeys, "this executor");
+    facts.add_if(has_parts_, facts::kDocumentsApart, "context independent");
+    const auto checked = check_request(request_, executor_, limits_, facts, rule_.get());
     return checked.ok() ? "" : checked.error().message;
   }
   void use_rule(const std::string& text, int64_t joined = 0) {
@@ -71,7 +57,7 @@ class RequestCheck : public ::testing::Test {
   PlannerLimits limits_;
   Request request_;
   std::shared_ptr<EvictionRule> rule_;
-  bool has_parts_ = false;
+  bool has_parts_ = false, moves_ = true, evicts_ = true;
 };
 
 TEST_F(RequestCheck, DocumentsAreInOrderAndHaveAQuestion) {
@@ -96,7 +82,10 @@ TEST_F(RequestCheck, ReadersReadOnePromptThatIsComputedOnce) {
   EXPECT_EQ(refusal(), "");
   request_.best_of = 1;
   EXPECT_EQ(refusal(), "");
-  const std::string once = "reader: of one answer only, whose prompt is computed once";
+  const std::string once =
+      "a reader of the prompt does not go with more than one answer: a prompt that is read is computed once; ask for "
+      "one "
+      "answer";
   request_.best_of = 2;
   EXPECT_EQ(refusal(), once);
   request_.best_of = 0;
@@ -107,7 +96,10 @@ TEST_F(RequestCheck, ReadersReadOnePromptThatIsComputedOnce) {
   EXPECT_EQ(refusal(), once);
   request_.beams = 1;
   request_.embeddings.push_back({0, std::make_shared<const std::vector<float>>(4)});
-  EXPECT_EQ(refusal(), "reader: not of prompts with rows in place of tokens");
+  EXPECT_EQ(
+      refusal(),
+      "a reader of the prompt does not go with rows in place of tokens: prompts with rows in place of tokens are not "
+      "read; send tokens");
   request_.reader = nullptr;
   EXPECT_EQ(refusal(), "");
 }
@@ -120,9 +112,12 @@ TEST_F(RequestCheck, ReadersOfDocumentsReadBehindThem) {
     return refusal();
   };
   EXPECT_EQ(reads(8), "");
-  const std::string apart = "; documents that a context computes apart end at 8, and are not read";
-  EXPECT_EQ(reads(7), "reader: wants position 7" + apart);
-  EXPECT_EQ(reads(0), "reader: wants position 0" + apart);
+  const std::string apart =
+      " of documents that end at 8 does not go with context independent: documents that it computes apart are not "
+      "read; "
+      "read positions behind the last document";
+  EXPECT_EQ(reads(7), "a reader of position 7" + apart);
+  EXPECT_EQ(reads(0), "a reader of position 0" + apart);
   request_.embeddings.push_back({8, std::make_shared<const std::vector<float>>(4)});
   EXPECT_EQ(reads(8), "") << "rows of links";
 }
@@ -176,12 +171,16 @@ TEST_F(RequestCheck, AnEvictorKeepsNoMoreThanTheContext) {
   request_.max_tokens = 29;
   EXPECT_EQ(refusal(), "") << "the stream does not exceed the context";
   request_.beams = 2;
-  EXPECT_EQ(refusal(), "beams: share keys and values, which an evictor cannot drop");
+  EXPECT_EQ(refusal(), "beam search does not go with evictor " + rule_->text +
+                           ": beams share keys and values, which an evictor cannot drop; omit one of the two");
   request_.beams = 1;
-  executor_.evicts = false;
+  evicts_ = false;
   EXPECT_EQ(refusal(), "");
   use_rule("h2o");
-  EXPECT_EQ(refusal(), "evictor: this executor computes no attention that it could observe");
+  EXPECT_EQ(
+      refusal(),
+      "evictor h2o does not go with this executor: it computes no attention that could be observed; choose another "
+      "evictor");
 }
 
 TEST_F(RequestCheck, PartsGoWithOneBudgetAndOneBeam) {
@@ -189,7 +188,8 @@ TEST_F(RequestCheck, PartsGoWithOneBudgetAndOneBeam) {
   request_.documents = {{1, 4}};
   EXPECT_EQ(refusal(), "");
   request_.beams = 2;
-  EXPECT_EQ(refusal(), "context: beam search shares a prompt's blocks; use n instead");
+  EXPECT_EQ(refusal(),
+            "beam search does not go with context independent: beams share a prompt's blocks; use n instead");
   has_parts_ = false;
   EXPECT_EQ(refusal(), "");
   has_parts_ = true;
@@ -197,12 +197,17 @@ TEST_F(RequestCheck, PartsGoWithOneBudgetAndOneBeam) {
   use_rule("h2o");
   EXPECT_EQ(refusal(), "");
   use_rule("pyramidkv:budget=8,window=2,beta=3,slack=4");
-  EXPECT_EQ(refusal(),
-            "context: evictor pyramidkv:budget=8,window=2,beta=3,slack=4 has budgets by layer or head, with blocks for "
-            "each, and documents are copied in blocks of all layers; use an evictor with one budget, such as snapkv");
+  EXPECT_EQ(
+      refusal(),
+      "context independent does not go with evictor pyramidkv:budget=8,window=2,beta=3,slack=4: it has budgets by "
+      "layer or head, with blocks for each, and documents are copied in blocks of all layers; use an evictor with "
+      "one budget, such as snapkv");
   rule_.reset();
-  executor_.place_documents(false);
-  EXPECT_EQ(refusal(), "context: this executor computes no keys that it could move");
+  moves_ = false;
+  EXPECT_EQ(
+      refusal(),
+      "context independent does not go with this executor: it computes no keys that could move; send the documents "
+      "without a context");
   has_parts_ = false;
   EXPECT_EQ(refusal(), "");
 }
@@ -309,10 +314,30 @@ TEST(RequestRules, AnEncoderIsThatOfTheEngine) {
   EXPECT_EQ(refused(nullptr), options);
   request.document_context = "";
   EXPECT_EQ(refused(nullptr), "");
-  request.reader = std::make_shared<OneReader>(0);
-  EXPECT_EQ(refused(nullptr), "context cepe: not of prompts that are read");
-  request.embeddings.push_back({0, std::make_shared<const std::vector<float>>(4)});
-  EXPECT_EQ(refused(nullptr), "context cepe: not of prompts with rows in place of tokens");
+}
+
+TEST_F(RequestCheck, EncodedDocumentsGoWithOneBeamAndPlainPrompts) {
+  Facts facts;
+  add_encoded("cepe:model=x", facts);
+  const auto refused = [&] {
+    const auto checked = check_request(request_, executor_, limits_, facts);
+    return checked.ok() ? "" : checked.error().message;
+  };
+  EXPECT_EQ(refused(), "");
+  request_.n = 3;
+  EXPECT_EQ(refused(), "");
+  request_.n = 1;
+  request_.beams = 2;
+  EXPECT_EQ(refused(),
+            "context cepe does not go with beam search: beams do not share encoded documents; use n instead");
+  request_.beams = 1;
+  request_.reader = std::make_shared<OneReader>(0);
+  EXPECT_EQ(
+      refused(),
+      "context cepe does not go with a reader of the prompt: prompts with documents that an encoder reads are not "
+      "read; omit one of the two");
+  request_.embeddings.push_back({0, std::make_shared<const std::vector<float>>(4)});
+  EXPECT_EQ(refused(), "context cepe does not go with rows in place of tokens: an encoder reads tokens; send tokens");
 }
 
 TEST(RequestRules, HowLongAStreamMayBecome) {

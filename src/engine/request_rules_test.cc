@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/request_check.h"
+#include "run/compatibility/collect.h"
+#include "run/compatibility/rules.h"
 
 namespace millrace {
 namespace {
@@ -11,17 +13,11 @@ std::string encoded_refusal(const Request& request) {
   return checked.ok() ? "" : checked.error().message;
 }
 
-TEST(RequestRules, EncodedDocumentsGoWithOneBeamAndPlainPrompts) {
+TEST(RequestRules, TheOptionsOfAnEncoderAreThoseOfTheEngine) {
   Request request;
   request.prompt = {1, 2, 3};
   request.document_context = "cepe";
   EXPECT_EQ(encoded_refusal(request), "");
-  request.n = 3;
-  EXPECT_EQ(encoded_refusal(request), "");
-  request.n = 1;
-  request.beams = 2;
-  EXPECT_EQ(encoded_refusal(request), "context cepe: not with beam search; use n instead");
-  request.beams = 1;
   request.document_context = "cepe:encoder=x";
   EXPECT_EQ(encoded_refusal(request),
             "context cepe: its options are those of the engine; a request names it without, context=cepe");
@@ -31,14 +27,23 @@ TEST(RequestRules, MovedPositionsAreOfTheContextOrTheEvictor) {
   const auto text = make_eviction_rule("h2o"), cache = make_eviction_rule("h2o:positions=cache");
   ASSERT_TRUE(text.ok() && cache.ok());
   ContextPlan plan;
-  EXPECT_TRUE(check_evicted_parts(plan, **text).ok());
-  EXPECT_TRUE(check_evicted_parts(plan, **cache).ok());
+  const auto resolved = [&](const EvictionRule& rule) {
+    Facts facts;
+    add_parts(plan, "independent:sinks=1", facts);
+    add_evictor(rule, facts);
+    return resolve(facts);
+  };
+  EXPECT_TRUE(resolved(**text).ok());
+  EXPECT_TRUE(resolved(**cache).ok());
   plan.moved = 1;
-  EXPECT_TRUE(check_evicted_parts(plan, **text).ok());
-  const auto refused = check_evicted_parts(plan, **cache);
+  EXPECT_TRUE(resolved(**text).ok());
+  const auto refused = resolved(**cache);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
-  EXPECT_NE(refused.error().message.find("evictor h2o:positions=cache"), std::string::npos);
+  EXPECT_EQ(
+      refused.error().message,
+      "context independent does not go with evictor h2o:positions=cache: documents share positions, and "
+      "positions=cache makes positions of slots; use positions=text, or a context that moves keys, such as kvlink");
 }
 
 }  // namespace

@@ -310,10 +310,6 @@ class ScriptedChooser final : public TokenChooser {
 class ScriptedPlacer final : public DocumentPlacer {
  public:
   explicit ScriptedPlacer(Script& script) : script_(script) {}
-  Result<void> check_context(bool weighs) const override {
-    if (script_.has_contexts && !weighs) return {};
-    return Error::unsupported("context: this executor computes no keys that it could move");
-  }
   bool hold_documents(StreamRef stream, const DocumentTokens*, int64_t& budget) override {
     return !script_.documents || script_.documents(stream.sequence, budget);
   }
@@ -335,6 +331,14 @@ class ScriptedExecutor final : public Executor {
   Result<void> check(const Request& request) const override {
     if (request.prompt.front() == 0) return Error::unsupported("prompt: begins with 0");
     return {};
+  }
+  const Facts& facts() const override {
+    static const Facts moves = [] {
+      Facts out;
+      out.add(facts::kPatternRows, "attention quest");
+      return out;
+    }();
+    return script_.has_contexts ? moves : Executor::facts();
   }
   void observe_attention() override { ++script_.observed_attention; }
   Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }

@@ -18,7 +18,7 @@ class BytesExecutor final : public Executor {
   explicit BytesExecutor(std::unique_ptr<Executor> inner) : inner_(std::move(inner)) { set_parts(inner_->parts()); }
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
-  Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
+  const Facts& facts() const override { return inner_->facts(); }
   void observe_attention() override { inner_->observe_attention(); }
   const float* logits() const override { return inner_->logits(); }
   void forward(const StepInput& input, StepOutput& output) override {

@@ -8,7 +8,7 @@
 #include "kv/kv_formats.h"
 #include "models/background_packer.h"
 #include "models/drop_tokens.h"
-#include "run/evictor_check.h"
+#include "run/compatibility/collect.h"
 #include "run/stored_pattern.h"
 #include "run/window_blocks.h"
 
@@ -56,11 +56,10 @@ std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
 
 namespace {
 
-// Errors: user, unsupported.
-Result<std::shared_ptr<const EvictionRule>> scorer_rule(const LanguageModel& model, const ScorerOptions& options) {
+// Null: none. Errors: user.
+Result<std::shared_ptr<const EvictionRule>> scorer_rule(const ScorerOptions& options) {
   MILLRACE_TRY(const auto given, make_eviction_rule(options.evictor));
   if (!given) return given;
-  MILLRACE_TRY_VOID(check_token_evictor(*given, model.parts().model->spec(), options.context));
   auto rule = std::make_shared<EvictionRule>(*given);
   rule->whole_prompt = false;  // a text to score is all prompt
   return std::shared_ptr<const EvictionRule>(std::move(rule));
@@ -78,7 +77,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                                const ScorerOptions& options) {
   if (options.context < 2 || options.context > kMaxScorerContext)
     return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMaxScorerContext, options.context));
-  MILLRACE_TRY(const auto rule, scorer_rule(*model, options));
+  MILLRACE_TRY(const auto rule, scorer_rule(options));
   const bool endless = rule && rule->moves_keys() && rule->most_stored() <= model->parts().model->context();
   if (options.context > model->parts().model->context() && !endless)
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} requested",
@@ -101,18 +100,16 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   KvLayout layout = formats.layout(kScorerBlockTokens, parts.model->kv_layers());
   MILLRACE_TRY(const ForwardSwitches switches,
                make_forward_switches(with_stored_patterns(*parts.files, options.kernels)));
+  MILLRACE_TRY_VOID(
+      resolve_pass(parts.model->spec(), formats, options.kv_format, switches, rule.get(), options.context));
+  if (rule) MILLRACE_TRY_VOID(check_budgets(*rule, parts.model->spec()));
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, options.context));
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
-  if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
   MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
   if (!layout.by_layer && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
   scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
-  if (rule) {
-    MILLRACE_TRY_VOID(check_evictor_layout(*rule, layout, options.context));
-    MILLRACE_TRY_VOID(check_moved_positions(*rule, parts.model->spec(), layout));
-  }
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
   const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };

@@ -42,7 +42,7 @@ class KeyRotation {
 }  // namespace
 
 void Model::move_keys(const KeyMove& move, ForwardContext& context) const {
-  KvPool& kv = context.kv();  // of one group (CpuExecutor::check_context())
+  KvPool& kv = context.kv();  // of one group: docs/compatibility.md, documents computed apart
   const KernelTable& kernels = context.kernels();
   const RowCodec& codec = *kernels.find_codec(kv.layout().format);
   const int64_t block_tokens = kv.layout().block_tokens;

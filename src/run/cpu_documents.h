@@ -17,19 +17,17 @@ namespace millrace {
 class CpuDocuments final : public DocumentPlacer {
  public:
   // What the options' context needs besides the model, for passes with these limits. `encodes`: a codec encodes the KV
-  // cache. `model` outlives the object. Errors: those of EncodedDocuments, DocumentRows and LinkRows.
+  // cache. Errors: those of EncodedDocuments, DocumentRows and LinkRows.
   static Result<std::unique_ptr<CpuDocuments>> load(const LanguageModel& model, const EngineOptions& options,
                                                     std::shared_ptr<ThreadPool> threads, const ForwardLimits& limits,
                                                     bool encodes);
-  // The runner of the streams, which outlives the object, and which models its drafter runs: a draft model, one that
-  // reads hidden states, or parts of this one.
-  void attach(ModelRunner& runner, bool draft, bool features, bool self);
+  // `runner` runs the streams, and outlives the object.
+  void attach(ModelRunner& runner);
 
   EncodedDocuments* encoded() { return documents_.get(); }  // null: no encoder
   // Computes the rows of documents; null: they are not kept apart.
   ModelRunner* rows_runner() { return rows_ ? &rows_->runner() : nullptr; }
 
-  Result<void> check_context(bool weighs) const override;
   Result<void> check_encoded(const DocumentTokens& documents) const override;
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   Result<void> check_parts(const ContextPlan& plan) const override;
@@ -41,15 +39,12 @@ class CpuDocuments final : public DocumentPlacer {
   Result<void> check_blocks() const override;
 
  private:
-  explicit CpuDocuments(const LanguageModel& model) : model_(&model) {}
-  Result<void> check_encoded_context() const;
+  CpuDocuments() = default;
 
-  const LanguageModel* model_;
   ModelRunner* runner_ = nullptr;
-  bool draft_ = false, features_ = false, self_ = false;  // what the drafter runs
-  std::unique_ptr<EncodedDocuments> documents_;           // a hook of the runner; null: no encoder
-  std::unique_ptr<DocumentRows> rows_;                    // null: streams have rows, or no documents apart
-  std::unique_ptr<const LinkRows> links_;                 // null: links are tokens
+  std::unique_ptr<EncodedDocuments> documents_;  // a hook of the runner; null: no encoder
+  std::unique_ptr<DocumentRows> rows_;           // null: streams have rows, or no documents apart
+  std::unique_ptr<const LinkRows> links_;        // null: links are tokens
 };
 
 }  // namespace millrace

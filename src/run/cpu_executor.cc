@@ -4,39 +4,14 @@
 
 #include <algorithm>
 
-#include "attention/pattern_layers.h"
 #include "models/background_packer.h"
 #include "run/cpu_setup.h"
-#include "run/evictor_check.h"
-#include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/prompt_embeddings.h"
 #include "run/stored_pattern.h"
 #include "sampling/schema.h"
 
 namespace millrace {
-namespace {
-
-// Beams are ranked by the model's own distribution, so options that change it are refused.
-Result<void> check_beams(const Request& request) {
-  if (request.beams == 1) return {};
-  const SamplingOptions& s = request.sampling;
-  if (request.constraint.kind != Constraint::Kind::none)
-    return Error::unsupported("beams: constraints are not supported with beam search");
-  if (request.thinking.tokens >= 0)
-    return Error::unsupported("beams: a thinking budget is not supported with beam search");
-  if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
-  const bool penalties =
-      s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
-  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() ||
-      !s.allowed_tokens.empty()) {
-    return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
                                                       const EngineOptions& given) {
   EngineOptions options = given;
@@ -86,35 +61,10 @@ Result<void> CpuExecutor::check(const Request& request) const {
       return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   MILLRACE_TRY_VOID(check_embeddings(request, model_->parts().model->spec().width));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
-  if (!request.stop.empty() && !model_->parts().tokenizer)
-    return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = AnswerStops::create(request); !stop.ok()) return stop.error();
-  MILLRACE_TRY_VOID(check_beams(request));
-  if (request.beams > 1 && runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
-  if (request.constraint.kind != Constraint::Kind::none && !grammars_)
-    return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   return {};
 }
-
-Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
-  MILLRACE_TRY_VOID(check_evictor_pattern(rule, runner_->limits().switches.attention.pattern, runner_->kv().layout()));
-  if (features_)
-    return Error::unsupported(
-        "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
-  for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
-  if (draft_) MILLRACE_TRY_VOID(check_evictor_draft(draft_->model().parts().model->spec(), limits_.context));
-  if (rule.moves_keys() && (draft_ || self_))
-    return Error::unsupported(
-        "evictor: positions=cache: drafts of a model are of positions in the text; use ngram, or positions=text");
-  if (rule.evictor->gated() && self_)
-    return Error::unsupported(
-        "evictor: gates choose in whole passes, and drafts of this model skip layers; use ngram, or no drafter");
-  MILLRACE_TRY_VOID(check_evictor_pool(rule, runner_->kv(), limits_.context));
-  return check_moved_positions(rule, model_->parts().model->spec(), runner_->kv().layout());
-}
-
-std::vector<const ArchSpec*> CpuExecutor::specs() const { return specs_with_draft(*model_, draft_.get()); }
 
 void CpuExecutor::forward(const StepInput& input, StepOutput& output) {
   chooser_->forget();

@@ -24,7 +24,7 @@ class CpuExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   Result<void> check(const Request& request) const override;
-  Result<void> check_evictor(const EvictionRule& rule) const override;
+  const Facts& facts() const override { return facts_; }
   void observe_attention() override { pass_->observe_attention(); }
   void forward(const StepInput& input, StepOutput& output) override;
   Result<void> failure() const override;
@@ -35,9 +35,9 @@ class CpuExecutor final : public Executor {
   CpuExecutor() = default;
   // After the runner, the drafter and the documents exist: the remaining parts, for passes with these limits.
   void start(const ForwardLimits& limits, int64_t drafts, int64_t streams);
-  std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
 
   std::shared_ptr<const LanguageModel> model_;
+  Facts facts_;
   std::vector<MemoryHold> memory_;
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "run/compatibility/checked_request_test.h"
 #include "run/constraint_memory.h"
 #include "run/cpu_executor.h"
 #include "run/language_model.h"
@@ -152,7 +153,9 @@ struct Refusal {
 TEST(CpuExecutorLimits, Requests) {
   auto executor = make(one_thread());
   constexpr ErrorKind kUser = ErrorKind::user, kUnsupported = ErrorKind::unsupported;
-  const char* penalties = "beams: penalties, biases, banned and allowed tokens are not supported with beam search";
+  const char* penalties =
+      "beam search does not go with penalties, biases, banned or allowed tokens: beams are ranked by the model's own "
+      "distribution; use n instead";
   const int64_t vocab = golden()->info().vocab;
   const std::string outside =
       "prompt: token " + std::to_string(vocab) + " is outside the vocabulary of " + std::to_string(vocab);
@@ -160,11 +163,13 @@ TEST(CpuExecutorLimits, Requests) {
   const Refusal refusals[] = {
       {outside.c_str(), kUser, [vocab](Request& r) { r.prompt[1] = static_cast<TokenId>(vocab); }},
       {negative.c_str(), kUser, [](Request& r) { r.prompt[1] = -1; }},
-      {"beams: constraints are not supported with beam search", kUnsupported,
-       [](Request& r) { r.constraint.kind = Constraint::Kind::json_object; }},
-      {"beams: a thinking budget is not supported with beam search", kUnsupported,
-       [](Request& r) { r.thinking.tokens = 0; }},
-      {"beams: stop strings are not supported with beam search", kUnsupported, [](Request& r) { r.stop = {"x"}; }},
+      {"beam search does not go with a constraint: beams are ranked by the model's own distribution; use n instead",
+       kUnsupported, [](Request& r) { r.constraint.kind = Constraint::Kind::json_object; }},
+      {"beam search does not go with a thinking budget: beams are ranked by the model's own distribution; use n "
+       "instead",
+       kUnsupported, [](Request& r) { r.thinking.tokens = 0; }},
+      {"beam search does not go with a stop string: beams end at tokens; use n instead, or stop tokens", kUnsupported,
+       [](Request& r) { r.stop = {"x"}; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.repetition_penalty = 1.1; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.frequency_penalty = 0.1; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.presence_penalty = -0.1; }},
@@ -192,19 +197,21 @@ TEST(CpuExecutorLimits, Requests) {
     Request request;
     request.prompt = {1, static_cast<TokenId>(vocab - 1)};
     request.beams = 2;
-    EXPECT_TRUE(executor->check(request).ok());
+    EXPECT_TRUE(testing::checked_request(*executor, request).ok());
     refusal.change(request);
-    const auto checked = executor->check(request);
+    const auto checked = testing::checked_request(*executor, request);
     ASSERT_FALSE(checked.ok()) << refusal.message;
     EXPECT_EQ(checked.error().message, refusal.message);
     EXPECT_EQ(checked.error().kind, refusal.kind);
     request.beams = 1;  // one beam is not a search
-    EXPECT_EQ(executor->check(request).ok(), std::string(refusal.message).starts_with("beams:")) << refusal.message;
+    EXPECT_EQ(testing::checked_request(*executor, request).ok(),
+              std::string(refusal.message).starts_with("beam search"))
+        << refusal.message;
   }
   Request request;
   request.prompt = {1};
   request.sampling.temperature = -1;
-  EXPECT_FALSE(executor->check(request).ok());
+  EXPECT_FALSE(testing::checked_request(*executor, request).ok());
 }
 
 // A stream of `tokens`, `computed` of which run in one chunk.

@@ -1,5 +1,6 @@
 // The executor of a model: text that ends within a character, a model without text, memory of adapters, and the layer
 // whose attention tells which blocks matter.
+#include "run/compatibility/checked_request_test.h"
 #include "run/cpu_executor.h"
 #include "run/edited_model_test.h"
 #include "run/stepped_stream_test.h"
@@ -77,15 +78,21 @@ TEST(CpuExecutorTexts, WithoutATokenizerThereIsNoText) {
   Request stopped = request, constrained = request;
   stopped.stop = {"x"};
   constrained.constraint = {.kind = Constraint::Kind::regex, .text = "a+"};
-  const auto stop = executor->check(stopped), constraint = executor->check(constrained);
+  const auto stop = testing::checked_request(*executor, stopped),
+             constraint = testing::checked_request(*executor, constrained);
   const auto compiled = executor->chooser().compile(constrained.constraint, {});
   ASSERT_FALSE(stop.ok() || constraint.ok() || compiled.ok());
   EXPECT_EQ(stop.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(stop.error().message, "stop: the model has no tokenizer, so there is no text to match");
-  for (const Error& error : {constraint.error(), compiled.error()}) {
-    EXPECT_EQ(error.kind, ErrorKind::unsupported);
-    EXPECT_EQ(error.message, "constraint: the model has no tokenizer, so there is no text to hold to it");
-  }
+  EXPECT_EQ(stop.error().message,
+            "a stop string does not go with this model: it has no tokenizer, so that there is no text to match; use "
+            "stop tokens");
+  EXPECT_EQ(constraint.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(
+      constraint.error().message,
+      "a constraint does not go with this model: it has no tokenizer, so that there is no text to hold to it; omit "
+      "the constraint");
+  EXPECT_EQ(compiled.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(compiled.error().message, "constraint: the model has no tokenizer, so there is no text to hold to it");
   EXPECT_FALSE(executor->chooser().compiled(constrained.constraint).has_value());
   EXPECT_TRUE(executor->chooser().compile({}, {}).ok());
   EXPECT_TRUE(executor->chooser().compiled({}).has_value());

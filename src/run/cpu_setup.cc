@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "run/compatibility/collect.h"
 #include "run/kv_places.h"
 #include "run/language_model.h"
-#include "run/option_checks.h"
 #include "run/window_blocks.h"
 
 namespace millrace {
@@ -83,11 +83,27 @@ Result<void> CpuSetup::plan_layout() {
     known += ", " + kv_codecs().names();
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options_.kv_format, known));
   }
+  MILLRACE_TRY_VOID(state_facts());
   MILLRACE_TRY_VOID(drafter_.choose());
-  if (formats_.encodes()) MILLRACE_TRY_VOID(check_codec(options_));
   MILLRACE_TRY(layout_, engine_layout(formats_, options_, model_.kv_layers(), context));
   MILLRACE_TRY_VOID(drafter_.load(layout_, context));
-  return check_all_layers(options_, layout_, drafter_.own_layers(), context);
+  if (const ArchSpec* draft = drafter_.draft_spec())
+    add_draft_windows(*draft, context, options_.drafter, executor_.facts_);
+  MILLRACE_TRY_VOID(resolve_engine(options_, executor_.facts_));
+  return layout_.check();
+}
+
+// Refuses combinations before the drafter's model is loaded.
+Result<void> CpuSetup::state_facts() {
+  const std::vector<KvLayer> layers = model_.kv_layers();
+  const int64_t context = executor_.limits_.context;
+  Facts& facts = executor_.facts_;
+  executor_.limits_.layers = model_.spec().layer_count();
+  executor_.limits_.kv_heads = layers.empty() ? 0 : layers.front().kv_heads;
+  add_model(model_.spec(), context, facts);
+  facts.add_if(!tokenizer_, facts::kNoTokenizer, "this model");
+  MILLRACE_TRY_VOID(add_engine({options_, formats_, layers, context}, facts));
+  return resolve_engine(options_, facts);
 }
 
 // Ranges, states and swapped blocks of streams.
@@ -104,7 +120,6 @@ Result<void> CpuSetup::plan_places() {
     places_.swapped_blocks = bytes / std::max<int64_t>(1, layout_.block_bytes()) + places_.streams;
   }
   const bool recurrent = layout_.recurrent();
-  if (recurrent) MILLRACE_TRY_VOID(check_recurrent(options_));
   if (layout_.state_bytes() > 0) {
     // Of running streams, of swapped ones, and snapshots before drafted tokens.
     places_.states = places_.streams * (has_tier(options_) ? 2 : 1) +
@@ -116,7 +131,6 @@ Result<void> CpuSetup::plan_places() {
 Result<void> CpuSetup::plan_passes() {
   forward_ = step_limits(options_, drafter_.longest(), executor_.limits_.context);
   MILLRACE_TRY(forward_.switches, make_forward_switches(options_.kernels));
-  if (forward_.switches.pattern) MILLRACE_TRY_VOID(check_pattern_drafter(options_));
   if (forward_.switches.expert_capacity > 0)
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
@@ -163,7 +177,7 @@ Result<void> CpuSetup::create_runner(int64_t blocks) {
   made.draft_ = std::move(drafters.draft);
   made.features_ = std::move(drafters.features);
   made.self_ = std::move(drafters.self);
-  made.documents_->attach(*made.runner_, made.draft_ != nullptr, made.features_ != nullptr, made.self_ != nullptr);
+  made.documents_->attach(*made.runner_);
   made.start(forward_, drafter_.longest(), options_.max_streams);
   return {};
 }

@@ -24,6 +24,7 @@ class CpuSetup {
  private:
   Result<void> plan_context();
   Result<void> plan_layout();
+  Result<void> state_facts();
   Result<void> plan_places();
   Result<void> plan_passes();
   Result<int64_t> plan_memory();

@@ -17,9 +17,6 @@ class DocumentPlacer {
  public:
   virtual ~DocumentPlacer() = default;
 
-  // Refuses requests with parts of a context. `weighs`: tokens behind the parts weigh the parts' keys
-  // (ContextPlan::sees). Any thread. Errors: unsupported.
-  virtual Result<void> check_context(bool weighs) const = 0;
   // Refuses documents that are to be read by an encoder. Any thread. Errors: user, unsupported, resource.
   virtual Result<void> check_encoded(const DocumentTokens& /*documents*/) const {
     return Error::unsupported("context cepe: this executor has no encoder");

@@ -242,10 +242,4 @@ DraftOdds& DraftRunner::odds(const Draw& draw, int64_t index) {
   return odds_[static_cast<size_t>(draw.run->owner->odds - odds_.data() + draw.node + index)];
 }
 
-std::vector<const ArchSpec*> specs_with_draft(const LanguageModel& model, const DraftRunner* draft) {
-  std::vector<const ArchSpec*> out = {&model.parts().model->spec()};
-  if (draft) out.push_back(&draft->model().parts().model->spec());
-  return out;
-}
-
 }  // namespace millrace

@@ -84,7 +84,4 @@ class DraftRunner final : public DraftModel {
   int64_t streams_ = 0, rows_ = 0;  // used so far
 };
 
-// The layers of an engine's model and, unless `draft` is null, of its draft model.
-std::vector<const ArchSpec*> specs_with_draft(const LanguageModel& model, const DraftRunner* draft);
-
 }  // namespace millrace

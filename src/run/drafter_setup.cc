@@ -3,7 +3,6 @@
 #include <span>
 #include <string>
 
-#include "run/option_checks.h"
 #include "run/skip_choice.h"
 #include "speculate/acceptance.h"
 #include "speculate/drafter.h"
@@ -31,7 +30,6 @@ Result<void> DrafterSetup::load_draft_model(KvLayout& layout, int64_t context) {
   MILLRACE_TRY(const auto path, drafter_model(options_.drafter));
   MILLRACE_TRY(const auto features, drafter_features(options_.drafter));
   if (!path || features) return {};
-  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options_));
   MILLRACE_TRY(draft_, DraftRunner::load(model_, *path, threads_->threads(), context));
   const auto layers = draft_->parts().model->kv_layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
@@ -42,7 +40,6 @@ Result<void> DrafterSetup::load_features(KvLayout& layout, int64_t context) {
   MILLRACE_TRY(const auto path, drafter_model(options_.drafter));
   MILLRACE_TRY(const auto choice, drafter_features(options_.drafter));
   if (!choice) return {};
-  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options_));
   MILLRACE_TRY(features_, FeatureRunner::load(*choice, *path, model_, *threads_, context));
   const auto layers = features_->layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());

@@ -35,7 +35,8 @@ class DrafterSetup {
   // Adds the layers of the drafter's weights to `layout`, behind those of the engine's model, for streams of up to
   // `context` tokens. Errors: those of DraftRunner::load() and FeatureRunner::load(), unsupported.
   Result<void> load(KvLayout& layout, int64_t context);
-  int64_t own_layers() const { return own_layers_; }  // of the engine's model
+  // The draft model, after load(); null: the drafter has none.
+  const ArchSpec* draft_spec() const { return draft_ ? &draft_->parts().model->spec() : nullptr; }
   // Bytes that start() takes besides the KV pool, for passes with these limits. Errors: user (the options).
   Result<int64_t> memory(const ForwardLimits& limits, const KvLayout& layout);
   // After memory(). `runner` outlives the result. Errors: resource.

@@ -55,14 +55,6 @@ Result<void> EncodedDocuments::start(const LanguageModel& target, const EngineOp
   if (choice_.tokens < choice_.piece)
     return Error::user(fmt::format("tokens: {} are fewer than one piece of {}", choice_.tokens, choice_.piece));
   MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
-  if (!formats.keys || formats.encodes())
-    return Error::unsupported(fmt::format(
-        "KV format {} encodes whole blocks of streams; use f16 or another format of rows", options.kv_format));
-  if (formats.residual_below > 0)
-    return Error::unsupported(
-        fmt::format("KV format {}: not of documents that an encoder reads; use q8_0 or another "
-                    "format of one part",
-                    options.kv_format));
   KvFormats exact;
   exact.keys = exact.values = find_format("f32");
   const KvLayout layout = formats.layout(kPieceBlock, layer_states(cross_->spec()));

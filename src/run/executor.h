@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/memory_accounts.h"
-#include "kv/token_evictor.h"
+#include "run/compatibility/facts.h"
 #include "run/document_placer.h"
 #include "run/kv_home.h"
 #include "run/step_input.h"
@@ -33,6 +33,8 @@ struct ExecutorLimits {
   int64_t vocab = 0;           // tokens of the model; 0: unknown
   bool prompts_apart = false;  // tokens of prompts are computed in another way than those of answers
   int64_t gate_dims = 0;       // floats by which gates judge a stored token in a layer (models/token_gates.h)
+  int64_t layers = 0;          // of the model, and KV heads of each: where evictors have budgets for them; 0: unknown
+  int64_t kv_heads = 0;
 };
 
 // What an executor has besides its passes. The executor owns the parts.
@@ -62,15 +64,19 @@ class Executor {
   const MemoryAccounts* accounts() const { return parts_.accounts; }
 
   virtual const ExecutorLimits& limits() const = 0;
-  // Refuses requests that this executor cannot serve; does not look into the constraint. Any thread. Errors: user,
-  // unsupported.
+  // Refuses requests whose values are out of this executor's range; does not look into the constraint. Any thread.
+  // Errors: user, unsupported.
   virtual Result<void> check(const Request& request) const = 0;
-  // Refuses evictors that this executor cannot run. Errors: unsupported.
-  virtual Result<void> check_evictor(const EvictionRule& rule) const {
-    if (rule.evictor->gated())
-      return Error::unsupported("evictor: this executor computes no layers whose gates could choose");
-    if (!rule.evictor->needs_mass()) return {};
-    return Error::unsupported("evictor: this executor computes no attention that it could observe");
+  // Facts of the engine, which decide what requests may ask for (compatibility/rules.h). By default the facts of an
+  // executor that computes nothing.
+  virtual const Facts& facts() const {
+    static const Facts bare = [] {
+      Facts out;
+      for (const Fact* fact : {&facts::kNoGates, &facts::kNoMass, &facts::kNoKeys, &facts::kNoSecondModel})
+        out.add(*fact, "this executor");
+      return out;
+    }();
+    return bare;
   }
 
   // From now on, forward() returns the attention mass of observed chunks, if it can.

@@ -8,18 +8,9 @@
 
 namespace millrace {
 
-Result<void> KeptRows::check(const ContextPlan& plan, const std::string& format) const {
+Result<void> KeptRows::check(const ContextPlan& plan) const {
   for (const ContextPart& part : plan.parts) {
     const int64_t tokens = part.end - part.moved;
-    if (part.fresh_share > 0)
-      return Error::unsupported(
-          fmt::format("context cacheblend: computes tokens in the middle of a document again, whose rows KV format {} "
-                      "encodes with others; use epic, or a format of rows such as q8_0",
-                      format));
-    if (tokens_before(part) < 0)
-      return Error::unsupported(
-          "context: with a KV format that encodes whole blocks a document sees the prompt's first tokens and itself; "
-          "choose another context, or a format of rows");
     if (blocks(tokens) > pool_.total_blocks())
       return Error::resource(fmt::format(
           "context: a document of {} tokens, with those that it sees, does not fit in the {} that are kept; "

@@ -27,7 +27,7 @@ class KeptRows {
   KeptRows(KvPool& pool, bool shares) : pool_(pool), index_(pool, 0), shares_(shares) {}
 
   // Whether the plan's parts fit, in streams of KV format `format`. Any thread. Errors: unsupported, resource.
-  Result<void> check(const ContextPlan& plan, const std::string& format) const;
+  Result<void> check(const ContextPlan& plan) const;
   // free + held == total, and every block is referenced once by the index and each lease that hold it. Errors:
   // internal.
   Result<void> check_blocks() const;

@@ -2,18 +2,10 @@
 
 #include <cmath>
 
-#include "run/context_check.h"
-#include "run/evictor_check.h"
-
 namespace millrace {
 
 SimulatedDocuments::SimulatedDocuments(const Machine& machine)
-    : kv_(&machine.kv),
-      time_(machine.time),
-      pattern_(machine.time.pattern.get()),
-      codec_(machine.codec),
-      layers_(machine.layers),
-      tokens_(machine.tokens) {}
+    : kv_(&machine.kv), time_(machine.time), codec_(machine.codec), layers_(machine.layers), tokens_(machine.tokens) {}
 
 // As an engine has them, beside a KV cache that is encoded.
 Result<void> SimulatedDocuments::keep_rows(const EngineOptions& options) {
@@ -25,15 +17,6 @@ Result<void> SimulatedDocuments::keep_rows(const EngineOptions& options) {
   MILLRACE_TRY(auto pool, KvPool::create(std::move(rows), KeptRows::blocks(tokens)));
   rows_ = std::make_unique<KvPool>(std::move(pool));
   kept_.emplace(*rows_, options.prefix_cache);
-  return {};
-}
-
-Result<void> SimulatedDocuments::check_context(bool) const {
-  if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
-  if (kv_->gives_back()) return Error::unsupported("context: is simulated without layers that see a window");
-  if (!codec_.empty() && !kept_) return context_needs_rows(codec_);
-  if (pattern_ && pattern_->stores_rows())
-    return Error::unsupported("context: is simulated without attention patterns that store rows; use a static one");
   return {};
 }
 

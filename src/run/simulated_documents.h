@@ -27,10 +27,9 @@ class SimulatedDocuments final : public DocumentPlacer {
   // Errors: user, resource (the rows that the options ask for).
   Result<void> keep_rows(const EngineOptions& options);
 
-  Result<void> check_context(bool weighs) const override;
   bool places_parts() const override { return kept_.has_value(); }
   Result<void> check_parts(const ContextPlan& plan) const override {
-    return kept_ ? kept_->check(plan, codec_) : Result<void>();
+    return kept_ ? kept_->check(plan) : Result<void>();
   }
   bool hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) override;
   int64_t put_part(StreamRef stream, const ContextPart& part, int64_t count) override {
@@ -42,7 +41,6 @@ class SimulatedDocuments final : public DocumentPlacer {
  private:
   const KvPool* kv_;
   SimulatedTime& time_;
-  const PatternSteps* pattern_;  // null: queries see all keys
   std::string codec_;
   int64_t layers_, tokens_;
   std::unique_ptr<KvPool> rows_;  // of documents

@@ -1,6 +1,7 @@
 // Documents of contexts on a simulated machine, with exact times.
 #include <gtest/gtest.h>
 
+#include "run/compatibility/rules.h"
 #include "run/simulated_executor.h"
 #include "run/stepped_stream_test.h"
 
@@ -25,7 +26,9 @@ TEST(SimulatedDocuments, SeeWhatTheirContextLetsThem) {
   auto made = SimulatedExecutor::create(std::make_unique<LinearCost>(), clock, o, {.layers = 4});
   ASSERT_TRUE(made.ok());
   SimulatedExecutor& executor = **made;
-  EXPECT_TRUE(executor.documents()->check_context(false).ok());
+  Facts facts = executor.facts();
+  facts.add(facts::kDocumentsApart, "context independent");
+  EXPECT_TRUE(resolve(facts).ok());
   testing::SteppedStream stream;
   stream.sequence.tokens.resize(601);
   stream.context.parts = {{.begin = 100, .end = 600, .moved = 99, .sees = {{0, 1}, {100, 600}}}};

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "models/forward_switches.h"
-#include "run/evictor_check.h"
+#include "run/compatibility/collect.h"
 #include "run/kv_places.h"
 #include "run/window_blocks.h"
 
@@ -19,20 +19,25 @@ int64_t stored_heads(const EvictionRule* rule, const SimulatedModel& model) {
   return rule && rule->by_layer() ? model.kv_heads : 1;
 }
 
-// The layout of an engine with these options.
-Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedModel& model) {
-  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, make_kernel_table(Isa::ref)));
-  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  const KvLayer layer{.kv_heads = stored_heads(rule.get(), model), .head_dim = kHeadDim, .window = model.window};
-  MILLRACE_TRY(
-      KvLayout layout,
-      engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
-  if (!rule) return layout;
-  MILLRACE_TRY_VOID(layout.by_layer
-                        ? check_layer_blocks(options, *rule, layout, model.layers * layout.heads_apart, options.context)
-                        : check_evictor_layout(*rule, layout, options.context));
-  return layout;
+// The layers of an engine with these options.
+std::vector<KvLayer> simulated_layers(const EvictionRule* rule, const SimulatedModel& model) {
+  const KvLayer layer{.kv_heads = stored_heads(rule, model), .head_dim = kHeadDim, .window = model.window};
+  return std::vector<KvLayer>(static_cast<size_t>(model.layers), layer);
+}
+
+// The facts of a simulated engine, which go together. Errors: user, unsupported.
+Result<Facts> simulated_facts(const EngineOptions& options, const KvFormats& formats,
+                              const std::vector<KvLayer>& layers, const SimulatedModel& model) {
+  const std::string who = "a simulation";
+  Facts facts;
+  facts.add(facts::kSimulates, who);
+  facts.add(facts::kNoGates, who);
+  facts.add_if(model.window > 0, facts::kSimulatedWindows, who);
+  add_layers(layers, options.context, facts);
+  MILLRACE_TRY_VOID(add_engine({options, formats, layers, options.context}, facts));
+  facts.add_if(facts.has(facts::kPatternRows), facts::kSimulatedRows, who);
+  MILLRACE_TRY_VOID(resolve_engine(options, facts));
+  return facts;
 }
 
 // Tokens of F16 in whose memory the raw rows of a codec fit, of all streams that the engine has room for.
@@ -74,22 +79,21 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
                                                                      const SimulatedModel& model) {
   auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
   if (options.context < 1) return Error::user("context: a simulation must be given one");
-  if (!options.drafter.empty())
-    return Error::unsupported("drafter: simulated tokens are random, so that no draft would ever be right");
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (model.layers < 1) return Error::user(fmt::format("layers: must be at least 1, got {}", model.layers));
   if (model.window < 0 || (model.window > 0 && rule))
     return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", model.window));
   if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
-  MILLRACE_TRY(KvLayout layout, planned_layout(options, model));
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, make_kernel_table(Isa::ref)));
+  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
+  const std::vector<KvLayer> layers = simulated_layers(rule.get(), model);
+  MILLRACE_TRY(executor->facts_, simulated_facts(options, formats, layers, model));
+  MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, layers, options.context));
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   const int64_t f16_bytes = model.layers * stored_heads(rule.get(), model) * 2 * kHeadDim * 2;
   const double kv_ratio = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
   const double read_ratio = kv_ratio * own_share(layout);
   if (switches.pattern) {
-    if (model.window > 0)
-      return Error::unsupported(fmt::format("attention {}: is simulated without windows", switches.pattern->text()));
-    if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
     MILLRACE_TRY(executor->time_.pattern, PatternSteps::create(switches.pattern,
                                                                {.layers = model.layers,
                                                                 .kv_heads = model.kv_heads,
@@ -108,6 +112,8 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
+  executor->limits_.layers = model.layers;
+  executor->limits_.kv_heads = model.kv_heads;
   executor->limits_.prompts_apart = executor->time_.pattern && executor->time_.pattern->has_phase();
   executor->start(std::move(pool), kv_ratio, codec);
   MILLRACE_TRY_VOID(executor->documents_->keep_rows(options));
@@ -123,21 +129,10 @@ void SimulatedExecutor::start(KvPool pool, double kv_ratio, const std::string& c
 }
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
-  if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
-  if (request.reader) return Error::unsupported("reader: a simulation computes nothing that it could read");
-  if (request.constraint.kind != Constraint::Kind::none)
-    return Error::unsupported("constraint: a simulation writes no text");
   for (TokenId token : request.prompt)
     if (token < 0 || token >= kSimulatedVocab)
       return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
   return {};
-}
-
-Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
-  if (rule.evictor->gated()) return Executor::check_evictor(rule);
-  MILLRACE_TRY_VOID(check_evictor_pool(rule, *kv_, limits_.context));
-  const KvLayout& layout = kv_->layout();
-  return rule.by_layer() ? rule.evictor->check_layers(layers_, layout.heads() / layers_) : Result<void>();
 }
 
 void SimulatedExecutor::forward(const StepInput& input, StepOutput& output) {

@@ -38,7 +38,7 @@ class SimulatedExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
   Result<void> check(const Request& request) const override;
-  Result<void> check_evictor(const EvictionRule& rule) const override;
+  const Facts& facts() const override { return facts_; }
   void forward(const StepInput& input, StepOutput& output) override;
 
   // When the next move of the tier or the prefix store ends; 0: there is none.
@@ -48,6 +48,7 @@ class SimulatedExecutor final : public Executor {
   explicit SimulatedExecutor(ManualClock& clock) : time_{clock} {}
   void start(KvPool pool, double kv_ratio, const std::string& codec);
 
+  Facts facts_;
   SimulatedTime time_;
   std::unique_ptr<KvPool> kv_;
   std::optional<SimulatedKv> home_;

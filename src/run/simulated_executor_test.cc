@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "run/compatibility/checked_request_test.h"
 #include "run/simulated_store.h"
 #include "run/stepped_stream_test.h"
 
@@ -70,13 +71,12 @@ TEST_F(SimulatedExecutorTest, EvictorsStoreAndReadFewerTokens) {
   EXPECT_EQ(executor->home().kv().total_blocks(), 2);  // 32 tokens
   o.evictor = "streamingllm:sinks=1,window=20,slack=11";
   EXPECT_EQ(make(o)->home().kv().total_blocks(), 7) << "the prompt may be as long as the context";
-  EXPECT_TRUE(executor->check_evictor(**make_eviction_rule(o.evictor)).ok());
-  EXPECT_TRUE(executor->check_evictor(**make_eviction_rule("h2o")).ok());
-  const auto refused = executor->check_evictor(**make_eviction_rule("seqboat"));
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(refused.error().message, "evictor: this executor computes no layers whose gates could choose");
-  EXPECT_FALSE(executor->check_evictor(**make_eviction_rule("pyramidkv")).ok()) << "its layers share blocks";
+  EXPECT_EQ(testing::evictor_refusal(*executor, o.evictor), "");
+  EXPECT_EQ(testing::evictor_refusal(*executor, "h2o"), "");
+  EXPECT_EQ(testing::evictor_refusal(*executor, "seqboat"),
+            "evictor seqboat does not go with a simulation: it computes no layers whose gates could choose; choose "
+            "another evictor");
+  EXPECT_NE(testing::evictor_refusal(*executor, "pyramidkv"), "") << "its layers share blocks";
   o.evictor = "lru";
   EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).ok());
 }
@@ -89,7 +89,7 @@ TEST_F(SimulatedExecutorTest, BudgetsDifferByLayer) {
   ASSERT_TRUE(executor.ok()) << executor.error().message;
   EXPECT_EQ((*executor)->home().kv().layout().tables(), 3);
   EXPECT_EQ((*executor)->home().kv().total_blocks(), 12);  // 4, 3 and 3, up to as many in each layer
-  EXPECT_TRUE((*executor)->check_evictor(**make_eviction_rule(o.evictor)).ok());
+  EXPECT_EQ(testing::evictor_refusal(**executor, o.evictor), "");
   o.kv_tokens = 160;
   EXPECT_EQ(
       (*SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}))->home().kv().total_blocks(),
@@ -184,7 +184,7 @@ TEST_F(SimulatedExecutorTest, PatternsThatStoreRowsHaveRoomForFewerTokens) {
 TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
   auto executor = make(machine());
   const auto message = [&](const Request& request) {
-    const auto checked = executor->check(request);
+    const auto checked = testing::checked_request(*executor, request);
     return checked.ok() ? std::string() : checked.error().message;
   };
   Request request;
@@ -196,11 +196,12 @@ TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
   EXPECT_EQ(message(request), "prompt: token -1 is outside the vocabulary of 1048576");
   request.prompt = {1};
   request.beams = 2;
-  EXPECT_EQ(message(request), "beams: simulated tokens have no log-probabilities");
-  EXPECT_EQ(executor->check(request).error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(message(request),
+            "beam search does not go with a simulation: simulated tokens have no log-probabilities; use one beam");
+  EXPECT_EQ(testing::checked_request(*executor, request).error().kind, ErrorKind::unsupported);
   request.beams = 1;
   request.constraint.kind = Constraint::Kind::regex;
-  EXPECT_EQ(message(request), "constraint: a simulation writes no text");
+  EXPECT_EQ(message(request), "a constraint does not go with a simulation: it writes no text; omit the constraint");
 }
 
 TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
@@ -298,10 +299,13 @@ TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   EXPECT_EQ(small.error().kind, ErrorKind::user);
   EXPECT_EQ(small.error().message, "KV store: 15 tokens are less than a block of 16");
   o.kv_ssd_fetch = 0.5;
-  const auto part = executor->home().make_store(o);
+  const auto part = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o);
   ASSERT_FALSE(part.ok());
   EXPECT_EQ(part.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(part.error().message, "KV store: a simulation fetches all of a prompt's blocks");
+  EXPECT_EQ(
+      part.error().message,
+      "KV store ssd that fetches a part does not go with a simulation: it fetches all of a prompt's blocks; fetch "
+      "all of them");
 }
 
 TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {

@@ -61,8 +61,6 @@ Result<std::unique_ptr<KvTier>> SimulatedKv::make_tier(int64_t tokens) {
 }
 
 Result<std::unique_ptr<PrefixStore>> SimulatedKv::make_store(const EngineOptions& options) {
-  if (!options.kv_store.empty()) return Error::unsupported("KV store: a simulation has one of a size in tokens only");
-  if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
   const int64_t block_tokens = kv().layout().block_tokens,
                 blocks = tokens_for(options.kv_ssd_size, ratio_) / block_tokens;
   if (blocks < 1)

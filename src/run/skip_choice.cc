@@ -138,10 +138,6 @@ std::string model_identity(const LanguageModel& model) {
 
 Result<SkippedBlocks> choose_skips(const SkipChoice& choice, const LanguageModel& model) {
   const ArchSpec& spec = model.parts().model->spec();
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.mixer->state_kind == StateKind::recurrent)
-      return Error::unsupported(
-          "drafter self: the model has recurrent layers, whose state a draft would move on; use ngram");
   if (!choice.file.empty()) {
     auto read = read_skips(choice.file, model);
     if (!read.ok()) return Error{read.error().kind, "drafter self: skip: " + read.error().message};

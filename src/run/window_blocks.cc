@@ -5,7 +5,6 @@
 #include "attention/pattern_layers.h"
 #include "kv/window_groups.h"
 #include "models/forward_switches.h"
-#include "run/evictor_check.h"
 #include "run/kv_places.h"
 #include "speculate/drafter.h"
 
@@ -42,7 +41,6 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
   MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
   if (!layout.by_layer)
     split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);

@@ -19,7 +19,7 @@ Result<void> divide_by_budgets(KvLayout& layout, const EvictionRule* rule);
 // Of an engine for streams of at most `context` tokens, with the `layers` of its model; a draft model's are added to
 // them. With an evictor whose budgets differ by layer, every layer has blocks of its own. Errors: those of
 // make_eviction_rule(), longest_draft(), set_window_formats(), make_forward_switches(), add_pattern_layers(),
-// check_evictor_pattern(), divide_by_budgets().
+// divide_by_budgets().
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
                                int64_t context);
 

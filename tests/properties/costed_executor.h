@@ -55,7 +55,7 @@ class CostedExecutor final : public Executor {
   }
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
-  Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
+  const Facts& facts() const override { return inner_->facts(); }
   void observe_attention() override { inner_->observe_attention(); }
   void forward(const StepInput& input, StepOutput& output) override { inner_->forward(input, output); }
   const float* logits() const override { return inner_->logits(); }

@@ -461,6 +461,12 @@ std::string document_error(const std::string& model, EngineOptions o, const Requ
 }
 
 TEST(DocumentErrors, SayWhatIsWrong) {
+  const std::string kName = std::string(kContext).substr(0, std::string(kContext).find(':'));
+  const std::string kBeamsApart =
+      "beam search does not go with context " + kName + ": beams share a prompt's blocks; use n instead";
+  const std::string kLearned = "context " + kName +
+                               " does not go with this model: it adds learned positions to its tokens, so that their "
+                               "keys cannot be moved; send the documents without a context";
   EngineOptions o = options();
   o.document_context = kContext;
   const Request good = document_request({{3, 4, 5}, {6, 7}}, {8, 9});
@@ -474,31 +480,35 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(document_error("llama3", o, r), "documents: end at token 8 of a prompt of 8; a question must follow");
   r = good;
   r.beams = 2;
-  EXPECT_EQ(document_error("llama3", o, r), "context: beam search shares a prompt's blocks; use n instead");
+  EXPECT_EQ(document_error("llama3", o, r), kBeamsApart);
   r = good;
   r.evictor = "streamingllm";
   EXPECT_EQ(document_error("llama3", o, r), "");
-  EXPECT_EQ(document_error("gpt2", o, good),
-            "context: the model adds learned positions to its tokens, so that their keys cannot be moved");
+  EXPECT_EQ(document_error("gpt2", o, good), kLearned);
   EXPECT_EQ(document_error("mamba", o, good),
-            "context: the model has recurrent layers, whose state is of every token before it");
+            "context " + kName +
+                " does not go with this model: it has recurrent layers, whose state is of every token before "
+                "it; send the documents without a context");
   r = good;
   r.embeddings = {{6, std::make_shared<const std::vector<float>>(64)}};
-  EXPECT_EQ(document_error("llama3", o, r), "context: prompts with rows in place of tokens have no parts");
+  EXPECT_EQ(document_error("llama3", o, r),
+            "context " + kName +
+                " does not go with rows in place of tokens: prompts with rows in place of tokens have no parts; "
+                "send tokens");
   EngineOptions encoded = o;
   encoded.kv_format = "kivi";
   EXPECT_EQ(document_error("llama3", encoded, good), "");
-  EXPECT_EQ(document_error("gpt2", encoded, good),
-            "context: the model adds learned positions to its tokens, so that their keys cannot be moved");
+  EXPECT_EQ(document_error("gpt2", encoded, good), kLearned);
   r = good;
   r.document_context = "cacheblend";
   EXPECT_EQ(document_error("llama3", encoded, r),
-            "context cacheblend: computes tokens in the middle of a document again, whose rows KV format "
-            "kivi:bits=2,group=32,residual=0 encodes with others; use epic, or a format of rows such as q8_0");
+            "context cacheblend does not go with KV format kivi: it computes tokens in the middle of a document again, "
+            "whose rows are encoded with others; use epic, or a format of rows such as q8_0");
   encoded.kernels = {"attention=quest:block=32,phase=decode"};
   EXPECT_EQ(document_error("llama3", encoded, good),
-            "context: KV format kivi:bits=2,group=32,residual=0: not with attention quest:block=32,phase=decode, which "
-            "stores rows beside it");
+            "context " + kName +
+                " does not go with KV format kivi: documents are kept as rows, without those of the "
+                "pattern; use a static pattern, or f16 or another format of rows");
   encoded.kernels.clear();
   encoded.document_tokens = 1;
   EXPECT_EQ(
@@ -509,26 +519,30 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   r.document_context = "kvlink";
   EXPECT_EQ(
       document_error("llama3", encoded, r),
-      "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, beside which documents are kept as "
+      "context kvlink does not go with KV format kivi: it encodes whole blocks, beside which documents are kept as "
       "rows; "
       "start the engine with a context (--use context=NAME), which takes memory for them, or use f16 or another format "
       "of rows");
   EngineOptions choosing = o;
   choosing.kernels = {"attention=quest:block=16"};
-  EXPECT_EQ(document_error("llama3", choosing, good),
-            "context: attention quest:block=16 stores rows of its own beside the keys, which do not move to where a "
-            "document stands; use a static pattern, or phase=decode");
+  EXPECT_EQ(
+      document_error("llama3", choosing, good),
+      "context " + kName +
+          " does not go with attention quest:block=16: it stores rows of its own beside the keys, "
+          "which do not move to where a document stands; use a static pattern, or a dynamic one with phase=decode");
   choosing.kernels = {"attention=minference:block=16,heads=v,phase=decode"};
   EXPECT_EQ(document_error("llama3", choosing, good),
-            "context: attention minference:block=16,heads=v,phase=decode: lines are found by queries of a prompt in "
-            "order; use heads=b or a");
+            "context " + kName +
+                " does not go with attention minference:block=16,heads=v,phase=decode: lines are found "
+                "by queries of a prompt in order; use heads=b or a");
   choosing.kernels = {"attention=quest:block=16,phase=decode"};
   EXPECT_EQ(document_error("llama3", choosing, good), "");
   r = good;
   r.document_context = "ape";
-  EXPECT_EQ(document_error("llama3", choosing, r),
-            "context: attention quest:block=16,phase=decode: answers weigh the documents' keys anew, and would see all "
-            "of them; use a static pattern, or another context");
+  EXPECT_EQ(
+      document_error("llama3", choosing, r),
+      "context ape does not go with attention quest:block=16,phase=decode: answers weigh the documents' keys again, "
+      "and would see all of them; use a static pattern, or another context");
   r = good;
   r.document_context = "kvlink:links=1,link_token=9999999";
   EXPECT_EQ(document_error("llama3", o, r).substr(0, 23), "prompt: token 9999999 i");

@@ -422,7 +422,8 @@ TEST(EncoderErrors, RequestsThatDoNotFit) {
             "context cepe: its options are those of the engine; a request names it without, context=cepe");
   r = good;
   r.beams = 2;
-  EXPECT_EQ(refusal(*core, r), "context cepe: not with beam search; use n instead");
+  EXPECT_EQ(refusal(*core, r),
+            "context cepe does not go with beam search: beams do not share encoded documents; use n instead");
   r = good;
   r.evictor = "streamingllm";
   EXPECT_EQ(refusal(*core, r), "");
@@ -439,7 +440,7 @@ TEST(EncoderErrors, RequestsThatDoNotFit) {
   const auto drafts = make_core(model, drafting);
   ASSERT_TRUE(drafts);
   EXPECT_EQ(refusal(*drafts, good),
-            "context cepe: a drafter with a model does not see the documents; use ngram, or no drafter");
+            "context cepe does not go with drafter draft: it does not see the documents; use ngram, or no drafter");
 }
 
 }  // namespace

@@ -89,9 +89,10 @@ TEST(EncodedEvictorChecks, WhatIsRefused) {
     return made.ok() ? "" : made.error().message;
   };
   EXPECT_EQ(refusal("h2o:budget=40"), "");
-  EXPECT_EQ(refusal("streamingllm:window=20,positions=cache"),
-            "evictor: positions=cache: with KV format kivi:bits=2,group=32,residual=0 keys would be rounded anew each "
-            "time that they move; use positions=text, or f16 or another format of rows");
+  EXPECT_EQ(
+      refusal("streamingllm:window=20,positions=cache"),
+      "evictor streamingllm:window=20,positions=cache does not go with KV format kivi: positions=cache moves keys, "
+      "which would be rounded again each time; use positions=text, or f16 or another format of rows");
   EngineOptions before_rope = options();
   before_rope.kv_format = "kvquant";
   before_rope.evictor = "h2o:budget=40";
@@ -99,12 +100,12 @@ TEST(EncodedEvictorChecks, WhatIsRefused) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(
       made.error().message,
-      "evictor: KV format kvquant:bits=3,group=64,outliers=1,sink=1,residual=0 rounds keys as they were before RoPE "
-      "at the positions of their slots, which tokens that move no longer have; use another codec, such as kivi or "
-      "quarot_kv");
-  EXPECT_EQ(refusal("pyramidkv:budget=40"),
-            "evictor: budgets by layer: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and a stream's "
-            "newest tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
+      "evictor h2o:budget=40 does not go with KV format kvquant: it rounds keys as they were before RoPE at the "
+      "positions of their slots, which tokens that move no longer have; use another codec, such as kivi or quarot_kv");
+  EXPECT_EQ(
+      refusal("pyramidkv:budget=40"),
+      "evictor pyramidkv:budget=40 does not go with KV format kivi: budgets differ by layer, and a stream's newest "
+      "tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
 }
 
 }  // namespace

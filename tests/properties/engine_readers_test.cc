@@ -280,6 +280,10 @@ TEST(EngineReader, RefusesWhatHasNoSinglePrompt) {
   auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
+  const std::string kOneAnswer =
+      "a reader of the prompt does not go with more than one answer: a prompt that is read is computed once; ask for "
+      "one "
+      "answer";
   auto core = make_core(model, options());
   const auto refusal = [&](auto edit) {
     Request request = reading(3, 20, std::make_shared<Keeper>(true, vocab, 1), vocab, 4);
@@ -288,18 +292,22 @@ TEST(EngineReader, RefusesWhatHasNoSinglePrompt) {
     EXPECT_FALSE(added.ok());
     return added.ok() ? "" : added.error().message;
   };
-  EXPECT_EQ(refusal([](Request& r) { r.n = 2; }), "reader: of one answer only, whose prompt is computed once");
-  EXPECT_EQ(refusal([](Request& r) { r.beams = 2; }), "reader: of one answer only, whose prompt is computed once");
-  EXPECT_EQ(refusal([&](Request& r) {
-              r.embeddings = {{6, std::make_shared<const std::vector<float>>(
-                                      static_cast<size_t>(model->parts().model->spec().width))}};
-            }),
-            "reader: not of prompts with rows in place of tokens");
+  EXPECT_EQ(refusal([](Request& r) { r.n = 2; }), kOneAnswer);
+  EXPECT_EQ(refusal([](Request& r) { r.beams = 2; }), kOneAnswer);
+  EXPECT_EQ(
+      refusal([&](Request& r) {
+        r.embeddings = {
+            {6, std::make_shared<const std::vector<float>>(static_cast<size_t>(model->parts().model->spec().width))}};
+      }),
+      "a reader of the prompt does not go with rows in place of tokens: prompts with rows in place of tokens are not "
+      "read; send tokens");
   EXPECT_EQ(refusal([](Request& r) {
               r.documents = {{1, 5}};
               r.document_context = "kvlink";
             }),
-            "reader: wants position 0; documents that a context computes apart end at 5, and are not read");
+            "a reader of position 0 of documents that end at 5 does not go with context kvlink: documents that it "
+            "computes apart "
+            "are not read; read positions behind the last document");
   EXPECT_EQ(refusal([&](Request& r) { r.prompt = make_request(1, 128, 1, vocab).prompt; }),
             "prompt: 128 tokens do not leave room for an answer in a context of 128; shorten it or raise the context");
 }

@@ -265,35 +265,45 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
                       o.evictor = "h2o:heads=1.2.3.4";
                       o.kernels = {"attention=bigbird:block=16"};
                     }),
-            "evictor: budgets by head do not go with attention bigbird:block=16, whose heads see blocks of one table; "
-            "omit one of the two");
-  const std::string shared =
-      "evictor: its budgets differ by layer, and every layer has blocks of its own, so that prefixes, files, stores "
-      "and "
-      "tiers of blocks of all layers, document contexts and beam search are not possible beside it; omit one of the "
-      "two";
-  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.swap_tokens = 100; }), shared);
+            "evictor h2o:heads=1.2.3.4 does not go with attention bigbird:block=16: budgets differ by head, and a "
+            "pattern's heads see blocks of one table; omit one of the two");
+  const auto shared = [](const char* other) {
+    return fmt::format(
+        "evictor pyramidkv:budget=40 does not go with {}: its budgets differ by layer, so that every layer has blocks "
+        "of "
+        "its own, and blocks of all layers are needed; omit one of the two",
+        other);
+  };
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.swap_tokens = 100; }), shared("KV tier memory"));
   EXPECT_EQ(refusal(model_,
                     [](EngineOptions& o) {
                       o.kv_ssd = "/nonexistent/file";
                       o.kv_ssd_size = 1 << 20;
                     }),
-            shared);
+            shared("KV store ssd"));
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
-            "KV pool: virtual is not for blocks by layer; choose paged");
-  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
-            "evictor: budgets by layer: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and a stream's "
-            "newest tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
-  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.document_context = "independent"; }), shared);
+            "evictor pyramidkv:budget=40 does not go with KV pool virtual: budgets differ by layer, and layers have no "
+            "contiguous blocks; use the pool paged");
+  EXPECT_EQ(
+      refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
+      "evictor pyramidkv:budget=40 does not go with KV format kivi: budgets differ by layer, and a stream's newest "
+      "tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.document_context = "independent"; }),
+            shared("context independent"));
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.drafter = "draft:model=" + golden_model("llama3"); }),
-            "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "
-            "evictor");
+            "evictor pyramidkv:budget=40 does not go with drafter draft: budgets differ by layer, and a drafter's keys "
+            "have none; use ngram, or none");
   const auto windowed = load_for(golden_model("gemma3"), *select_isa());
-  EXPECT_EQ(refusal(windowed, none),
-            "evictor: budgets by layer are not for models with layers that see a window; use another evictor");
+  EXPECT_EQ(
+      refusal(windowed, none),
+      "evictor pyramidkv:budget=40 does not go with this model: its layers with a window drop keys by themselves, and "
+      "budgets differ by layer; use an evictor with one budget");
   const auto recurrent = LanguageModel::load(golden_model("mamba"), {.threads = 1, .context = 128});
   ASSERT_TRUE(recurrent.ok());
-  EXPECT_EQ(refusal(*recurrent, none), "KV cache: blocks by layer need layers that all store keys and values");
+  EXPECT_EQ(
+      refusal(*recurrent, none),
+      "evictor pyramidkv:budget=40 does not go with this model: it has recurrent layers, which keep no keys and values "
+      "to drop; omit the evictor");
 
   Request r = make_request(2, 10, 10, model_->info().vocab);
   EngineOptions o = options();
@@ -301,17 +311,22 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
   auto core = make_core(model_, o);
   EXPECT_TRUE(core->check(r).ok());
   r.evictor = "h2o:budget=20,positions=cache";
-  EXPECT_EQ(core->check(r).error().message,
-            "evictor: positions=cache: layers of this engine have blocks of their own, with other tokens in each");
+  EXPECT_EQ(
+      core->check(r).error().message,
+      "evictor h2o:budget=20,positions=cache does not go with evictor pyramidkv:budget=40: positions=cache needs the "
+      "same tokens in all layers, which have blocks of their own; use positions=text");
   r.evictor = "none";
   r.beams = 2;
-  EXPECT_EQ(core->check(r).error().message, shared);
+  EXPECT_EQ(
+      core->check(r).error().message,
+      "beam search does not go with evictor pyramidkv:budget=40: its budgets differ by layer, so that every layer has "
+      "blocks of its own, and blocks of all layers are needed; omit one of the two");
   r.beams = 1;
   r.evictor = "spatten";
   EXPECT_TRUE(core->check(r).ok());
   const char* start =
-      "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, or "
-      "another of its kind (--evictor)";
+      "evictor spatten does not go with this engine: budgets that differ by layer need blocks of their own for layers; "
+      "start the engine with this evictor, or another of its kind (--evictor)";
   for (const char* evictor : {"", "h2o"}) {
     o.evictor = evictor;
     EXPECT_EQ(make_core(model_, o)->check(r).error().message, start);
@@ -325,19 +340,19 @@ TEST_F(LayerEvictorBits, TablesAreThoseOfTheEngine) {
   r.evictor = "h2o:budget=40,heads=1.2.3.4";
   for (const char* evictor : {"", "h2o", "pyramidkv"}) {
     o.evictor = evictor;
-    EXPECT_EQ(
-        make_core(model_, o)->check(r).error().message,
-        "evictor: its budgets differ by KV head, which needs blocks of their own for heads; start the engine with "
-        "it, or another of its kind (--evictor)");
+    EXPECT_EQ(make_core(model_, o)->check(r).error().message,
+              "evictor h2o:budget=40,heads=1.2.3.4 does not go with this engine: budgets that differ by KV head need "
+              "blocks of "
+              "their own for heads; start the engine with this evictor, or another of its kind (--evictor)");
   }
   o.evictor = "snapkv:budget=50,heads=4.3.2.1";
   auto core = make_core(model_, o);
   EXPECT_TRUE(core->check(r).ok());
   r.evictor = "pyramidkv";
-  EXPECT_EQ(
-      core->check(r).error().message,
-      "evictor: its budgets differ by layer, and every KV head has blocks of its own in this engine; start another "
-      "engine with it, or choose one with budgets by head");
+  EXPECT_EQ(core->check(r).error().message,
+            "evictor pyramidkv does not go with this engine: budgets differ by layer, and every KV head has blocks of "
+            "its own "
+            "in it; start another engine with this evictor, or choose one with budgets by head");
 }
 
 }  // namespace

@@ -238,8 +238,8 @@ TEST_F(ProgressiveStreams, WhatItDoesNotGoWithIsRefused) {
   EngineOptions o = with(options());
   o.kernels = {"unified_max"};
   EXPECT_EQ(refused(o, model_),
-            "KV format progressive:below=0.2,format=f8_e4m3: kernel unified_max finds no largest weight, by which "
-            "queries read both parts; omit it");
+            "KV format progressive:below=0.2,format=f8_e4m3 does not go with kernel unified_max: it finds no largest "
+            "weight, by which queries read both parts; omit the kernel");
   o.kernels = {"attention=quest:block=16"};  // chooses by keys with their residuals
   EXPECT_EQ(refused(o, model_), "");
   o.kernels = {"attention=diffuser:block=16"};

@@ -270,7 +270,9 @@ TEST(RecurrentOptions, RefuseThePrefixStoreHoweverItIsNamed) {
     auto core = EngineCore::create(model, o);
     ASSERT_FALSE(core.ok());
     EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
-    EXPECT_EQ(core.error().message, "KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+    EXPECT_EQ(core.error().message,
+              "KV store ssd does not go with this model: it has recurrent layers, whose prefixes are not stored; omit "
+              "the store");
   }
 }
 

@@ -437,13 +437,14 @@ TEST(TokenEvictorPositions, RefusalsNameTheReason) {
   r = make_request(1, 30, 20, 64);
   o.context = 64;
   EXPECT_EQ(refusal(*make_core(*learned, o), "window:budget=20,positions=cache"),
-            "evictor: positions=cache: the model adds learned positions to its tokens, so that their keys cannot be "
-            "moved");
+            "evictor window:budget=20,positions=cache does not go with this model: positions=cache moves keys, and the "
+            "model adds learned positions to its tokens, so that they cannot be moved; use positions=text");
   o = options();
   o.evictor = "window:budget=20";  // or the windows have no blocks of their own
-  EXPECT_EQ(refusal(*make_core(mixed, o), "window:budget=20,positions=cache"),
-            "evictor: positions=cache: layers of this model see a window and keep other tokens than the rest; use "
-            "positions=text");
+  EXPECT_EQ(
+      refusal(*make_core(mixed, o), "window:budget=20,positions=cache"),
+      "evictor window:budget=20,positions=cache does not go with this model: positions=cache needs the same tokens "
+      "in all layers, and those with a window keep others; use positions=text");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TokenEvictorMemory, ::testing::Values("llama3", "gemma3"));
@@ -458,7 +459,10 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   r.evictor = "h2o";
   EXPECT_TRUE(core->check(r).ok());
   r.beams = 2;
-  EXPECT_EQ(core->check(r).error().message, "beams: share keys and values, which an evictor cannot drop");
+  EXPECT_EQ(core->check(r).error().message,
+            "beam search does not go with evictor h2o: beams share keys and values, which an evictor cannot drop; omit "
+            "one of the "
+            "two");
   r.beams = 1;
   r.evictor = "fifo";
   EXPECT_EQ(core->check(r).error().message,
@@ -466,13 +470,15 @@ TEST(TokenEvictorRefusals, NameTheReason) {
             "pyramidkv, spatten, adaptively_sparse, seqboat");
   EngineOptions o = options();
   o.evictor = "h2o";
-  EXPECT_EQ(EngineCore::create(windowed, o).error().message,
-            "evictor: every layer of this model sees a window, behind which keys and values are dropped anyway; omit "
-            "it");
+  EXPECT_EQ(
+      EngineCore::create(windowed, o).error().message,
+      "evictor h2o does not go with this model: each of its layers sees a window, behind which keys and values are "
+      "dropped anyway; omit the evictor");
   r.evictor = "h2o";
   const char* planned =
-      "evictor: layers of this model see a window, and need blocks of their own beside it; start the engine with an "
-      "evictor (--evictor), then requests may choose another";
+      "evictor h2o does not go with this engine: layers of this model see a window, and need blocks of their own "
+      "beside "
+      "an evictor; start the engine with an evictor (--evictor), then requests may choose another";
   for (const int64_t batch : {512, 16}) {  // windows in the first group, and in their own
     auto plain = make_core(mixed, options(1, batch));
     EXPECT_EQ(plain->check(r).error().message, planned) << batch;
@@ -480,9 +486,10 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   EXPECT_TRUE(make_core(mixed, o)->check(r).ok());
   o.kv_ssd = "/nonexistent/file";
   o.kv_ssd_size = 1 << 20;
-  EXPECT_EQ(EngineCore::create(mixed, o).error().message,
-            "KV store: keeps blocks of all layers, and with an evictor the layers of this model that see a window have "
-            "blocks of their own; omit one of the two");
+  EXPECT_EQ(
+      EngineCore::create(mixed, o).error().message,
+      "KV store ssd does not go with evictor h2o: layers with a window have blocks of their own beside an evictor; "
+      "omit one of the two");
   o.kv_ssd.clear();
   for (const char* format : {"kivi", "f16:window=kivi"}) {
     o.kv_format = format;

@@ -1,0 +1,216 @@
+#include "run/compatibility/rules.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+namespace {
+
+using namespace facts;
+
+constexpr const char* kOmitOne = "omit one of the two";
+constexpr const char* kUseRows = "use f16 or another format of rows";
+constexpr const char* kUseChains = "use a drafter of chains, such as ngram without branches, or none";
+constexpr const char* kUseNgram = "use ngram, or no drafter";
+constexpr const char* kNotShared =
+    "its budgets differ by layer, so that every layer has blocks of its own, and blocks of all layers are needed";
+constexpr const char* kCopiedBlocks =
+    "it has budgets by layer or head, with blocks for each, and documents are copied in blocks of all layers";
+constexpr const char* kOwnWindows = "layers of this model see a window, and need blocks of their own beside an evictor";
+constexpr const char* kWindowsApart = "layers with a window have blocks of their own beside an evictor";
+
+constexpr Rule kRules[] = {
+    // What an executor does not compute.
+    {&kDrafts, &kSimulates, "simulated tokens are random, so that no draft would ever be right", "omit the drafter"},
+    {&kDraftModel, &kNoSecondModel, "it runs no second model", "use ngram or lookahead"},
+    {&kBeams, &kSimulates, "simulated tokens have no log-probabilities", "use one beam"},
+    {&kReader, &kSimulates, "it computes nothing that could be read", "omit the reader"},
+    {&kConstraint, &kSimulates, "it writes no text", "omit the constraint"},
+    {&kNamedStore, &kSimulates, "its store has a size in tokens", "choose that size in place of a store"},
+    {&kFetchesPart, &kSimulates, "it fetches all of a prompt's blocks", "fetch all of them"},
+    {&kPattern, &kSimulatedWindows, "patterns are simulated without windows", kOmitOne},
+    {&kDocumentsApart, &kSimulatedRows, "patterns that store rows are simulated without documents",
+     "use a static pattern"},
+    {&kHidesKeys, &kNoGates, "it computes no layers whose gates could choose", "choose another evictor"},
+    {&kObservesMass, &kNoMass, "it computes no attention that could be observed", "choose another evictor"},
+    {&kDocumentsApart, &kNoKeys, "it computes no keys that could move", "send the documents without a context"},
+
+    // Drafters.
+    {&kDraftModel, &kRecurrent, "it has recurrent layers, whose blocks have no keys for a second model", "use ngram"},
+    {&kDraftsTrees, &kRecurrent, "it has recurrent layers, whose state is of one chain of tokens", kUseChains},
+    {&kSkipsLayers, &kRecurrent, "it has recurrent layers, whose state a draft would move on", "use ngram"},
+    {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
+    {&kSkipsLayers, &kEncodes, "it encodes whole blocks, in which a draft's keys cannot be replaced", kUseRows},
+    {&kDraftsTrees, &kEncodes, "it encodes whole blocks, in which tokens of a tree cannot move",
+     "use a drafter of chains, such as ngram without branches, or f16 or another format of rows"},
+    {&kDraftsTrees, &kPattern, "a pattern has no rule for the branches of a tree", kUseChains},
+    {&kDrafterLayers, &kPatternRows, "both store layers of their own behind those of the model",
+     "use a drafter without, such as ngram, or none"},
+
+    // Evictors.
+    {&kHidesKeys, &kPattern, "gates hide single keys, and a pattern sees whole blocks of keys", kOmitOne},
+    {&kHeadBudgets, &kPattern, "budgets differ by head, and a pattern's heads see blocks of one table", kOmitOne},
+    {&kLayerTables, &kPatternRows,
+     "budgets differ by layer, and a pattern that stores rows beside the keys needs one table",
+     "use a static pattern, or an evictor with one budget"},
+    {&kLayerBudgets, &kPatternRows,
+     "budgets differ by layer, and a pattern that stores rows beside the keys needs one table",
+     "use a static pattern, or an evictor with one budget"},
+    {&kEvicts, &kRecurrent, "it has recurrent layers, which keep no keys and values to drop", "omit the evictor"},
+    {&kPairGates, &kNoPairGates,
+     "it has no gates between tokens (attn_int_q, attn_int_k and attn_int of each layer), which must be trained with "
+     "it",
+     "choose another evictor"},
+    {&kSelectionGates, &kNoSelectionGates,
+     "it has no gates that select tokens (attn_select of each layer), which must be trained with it",
+     "choose another evictor"},
+    {&kEvicts, &kReadsHiddenStates, "it needs the hidden states of all tokens", "use ngram, or a draft model"},
+    {&kEvicts, &kOnlyWindows, "each of its layers sees a window, behind which keys and values are dropped anyway",
+     "omit the evictor"},
+    {&kEvicts, &kDraftWindows, "its model has layers that see a window", "use ngram, or another draft model"},
+    {&kMovesKeys, &kDraftModel, "positions=cache moves tokens, and drafts of a model are of positions in the text",
+     "use ngram, or positions=text"},
+    {&kMovesKeys, &kSkipsLayers, "positions=cache moves tokens, and drafts of a model are of positions in the text",
+     "use ngram, or positions=text"},
+    {&kHidesKeys, &kSkipsLayers, "gates choose in whole passes, and its drafts skip layers", kUseNgram},
+    {&kEvicts, &kDraftsTrees, "tokens of a tree that are kept move to other slots", kUseChains},
+    {&kLayerBudgets, &kSharedTables, "budgets that differ by layer need blocks of their own for layers",
+     "start the engine with this evictor, or another of its kind (--evictor)"},
+    {&kHeadBudgets, &kSharedHeads, "budgets that differ by KV head need blocks of their own for heads",
+     "start the engine with this evictor, or another of its kind (--evictor)"},
+    {&kLayerBudgets, &kHeadTables, "budgets differ by layer, and every KV head has blocks of its own in it",
+     "start another engine with this evictor, or choose one with budgets by head"},
+    {&kHidesKeys, &kEncodesMost,
+     "it encodes whole blocks, of which no kernel leaves out the single keys that gates hide", kUseRows},
+    {&kEvicts, &kEncodesUnrotated,
+     "it rounds keys as they were before RoPE at the positions of their slots, which tokens that move no longer have",
+     "use another codec, such as kivi or quarot_kv"},
+    {&kMovesKeys, &kEncodesMost, "positions=cache moves keys, which would be rounded again each time",
+     "use positions=text, or f16 or another format of rows"},
+    {&kLayerTables, &kEncodes,
+     "budgets differ by layer, and a stream's newest tokens, which are not encoded yet, are the same in every layer",
+     kUseRows},
+    {&kLayerTables, &kWindows, "its layers with a window drop keys by themselves, and budgets differ by layer",
+     "use an evictor with one budget"},
+    {&kLayerTables, &kUnequalHeads, "budgets differ by layer, and a block must fit each of its layers",
+     "use an evictor with one budget"},
+    {&kLayerTables, &kVirtualPool, "budgets differ by layer, and layers have no contiguous blocks",
+     "use the pool paged"},
+    {&kEvicts, &kWindowsTogether, kOwnWindows,
+     "start the engine with an evictor (--evictor), then requests may choose another"},
+    {&kMovesKeys, &kLayerTables, "positions=cache needs the same tokens in all layers, which have blocks of their own",
+     "use positions=text"},
+    {&kMovesKeys, &kWindows, "positions=cache needs the same tokens in all layers, and those with a window keep others",
+     "use positions=text"},
+    {&kMovesKeys, &kLearnedPositions,
+     "positions=cache moves keys, and the model adds learned positions to its tokens, so that they cannot be moved",
+     "use positions=text"},
+    {&kLayerTables, &kDrafterLayers, "budgets differ by layer, and a drafter's keys have none", "use ngram, or none"},
+    {&kLayerTables, &kTier, kNotShared, kOmitOne},
+    {&kLayerTables, &kStore, kNotShared, kOmitOne},
+    {&kLayerTables, &kPrefixFile, kNotShared, kOmitOne},
+    {&kLayerTables, &kContext, kNotShared, kOmitOne},
+
+    // KV formats.
+    {&kEncodes, &kRecurrent, "it has recurrent layers, which store a state in place of rows", "use f16"},
+    {&kEncodesMost, &kLatent, "its values are parts of its keys", "use f16"},
+    {&kResiduals, &kLatent, "its values are parts of its keys", "use q8_0"},
+    {&kTwoFormats, &kLatent, "its values are parts of its keys, so that they have one format", "use one format"},
+    {&kWindowFormats, &kNoWindowTables, "no layers have blocks of their own for a window",
+     "omit window=, or give the model a context that is longer than its layers' window and a step together"},
+    {&kEncodes, &kVirtualPool, "its blocks are not whole pages", "use the pool paged"},
+    {&kResiduals, &kUnifiedMax, "it finds no largest weight, by which queries read both parts", "omit the kernel"},
+
+    // Attention patterns.
+    {&kPattern, &kRecurrent, "it has recurrent layers, which see no single tokens", "omit the pattern"},
+    {&kPattern, &kOnlyWindows, "each of its layers sees a window, which it keeps", "omit the pattern"},
+    {&kHops, &kEncodesMost,
+     "it encodes whole blocks, and values of hops are rows, which no kernel reads beside encoded keys", kUseRows},
+    {&kHops, &kResiduals, "values of hops are stored without residuals", "use q8_0, or another pattern"},
+    {&kHops, &kLatent, "its values are parts of its keys, which cannot diffuse", "use hops=1"},
+    {&kPatternRows, &kTwoFormats, "rows beside the keys need keys and values of one format", "use one format"},
+
+    // Prefixes.
+    {&kStore, &kRecurrent, "it has recurrent layers, whose prefixes are not stored", "omit the store"},
+    {&kStore, &kRawTail, "blocks without the raw rows of their newest tokens cannot be shared", "use residual=0"},
+    {&kStore, &kEvictedWindows, kWindowsApart, kOmitOne},
+    {&kFetchesPart, &kPattern, "blocks that are left out would shift those that it sees",
+     "fetch all of a prompt's blocks"},
+    {&kFetchesPart, &kWindows, "blocks that are left out would shift its windows", "fetch all of a prompt's blocks"},
+    {&kFetchesPart, &kDraftWindows, "blocks that are left out would shift its windows",
+     "fetch all of a prompt's blocks"},
+    {&kBlockImportance, &kEncodes, "the importance of encoded blocks is not observed",
+     "use another prefix evictor, and order arrival in the KV store"},
+    {&kPrefixFile, &kEvictedWindows, kWindowsApart, "start the engine without an evictor"},
+    {&kPrefixFile, &kWindowTables, "its layers with a window keep only the newest blocks",
+     "keep all of them (--keep-window-keys)"},
+
+    // Documents.
+    {&kEncoder, &kEncodes, "it encodes whole blocks of streams", kUseRows},
+    {&kEncoder, &kResiduals, "documents that an encoder reads have no residuals",
+     "use q8_0 or another format of one part"},
+    {&kDocumentsEncoded, &kDraftModel, "it does not see the documents", kUseNgram},
+    {&kDocumentsEncoded, &kSkipsLayers, "it does not see the documents", kUseNgram},
+    {&kDocumentsEncoded, &kRowsForTokens, "an encoder reads tokens", "send tokens"},
+    {&kDocumentsEncoded, &kReader, "prompts with documents that an encoder reads are not read", kOmitOne},
+    {&kDocumentsEncoded, &kBeams, "beams do not share encoded documents", "use n instead"},
+    {&kDocumentsApart, &kRowsForTokens, "prompts with rows in place of tokens have no parts", "send tokens"},
+    {&kDocumentsApart, &kLayerBudgets, kCopiedBlocks, "use an evictor with one budget, such as snapkv"},
+    {&kDocumentsApart, &kHeadBudgets, kCopiedBlocks, "use an evictor with one budget, such as snapkv"},
+    {&kDocumentsApart, &kPromptRows,
+     "it stores rows of its own beside the keys, which do not move to where a document stands",
+     "use a static pattern, or a dynamic one with phase=decode"},
+    {&kDocumentsApart, &kFindsLines, "lines are found by queries of a prompt in order", "use heads=b or a"},
+    {&kWeighsDocuments, &kPatternRows, "answers weigh the documents' keys again, and would see all of them",
+     "use a static pattern, or another context"},
+    {&kDocumentsApart, &kDraftModel, "it sees the prompt in order and has no keys that move", kUseNgram},
+    {&kDocumentsApart, &kLayerTables, kNotShared, kOmitOne},
+    {&kDocumentsApart, &kEvictedWindows, kWindowsApart, "start the engine without an evictor"},
+    {&kDocumentsApart, &kDroppedWindows, "its layers with a window keep only the newest keys",
+     "keep all of them (--keep-window-keys), or choose the context for the whole engine"},
+    {&kDocumentsApart, &kRecurrent, "it has recurrent layers, whose state is of every token before it",
+     "send the documents without a context"},
+    {&kDocumentsApart, &kLearnedPositions,
+     "it adds learned positions to its tokens, so that their keys cannot be moved",
+     "send the documents without a context"},
+    {&kDocumentsApart, &kEncodesBesideRows, "documents are kept as rows, without those of the pattern",
+     "use a static pattern, or f16 or another format of rows"},
+    {&kDocumentsApart, &kNoDocumentRows, "it encodes whole blocks, beside which documents are kept as rows",
+     "start the engine with a context (--use context=NAME), which takes memory for them, or use f16 or another format "
+     "of rows"},
+    {&kRefreshesShare, &kEncodes,
+     "it computes tokens in the middle of a document again, whose rows are encoded with others",
+     "use epic, or a format of rows such as q8_0"},
+    {&kSeesBetween, &kEncodes, "beside whole blocks a document sees the prompt's first tokens and itself",
+     "choose another context, or a format of rows"},
+    {&kSharedPositions, &kMovesKeys, "documents share positions, and positions=cache makes positions of slots",
+     "use positions=text, or a context that moves keys, such as kvlink"},
+
+    // Requests.
+    {&kReader, &kRowsForTokens, "prompts with rows in place of tokens are not read", "send tokens"},
+    {&kReadsDocuments, &kDocumentsApart, "documents that it computes apart are not read",
+     "read positions behind the last document"},
+    {&kReader, &kSeveralAnswers, "a prompt that is read is computed once", "ask for one answer"},
+    {&kStopStrings, &kNoTokenizer, "it has no tokenizer, so that there is no text to match", "use stop tokens"},
+    {&kConstraint, &kNoTokenizer, "it has no tokenizer, so that there is no text to hold to it", "omit the constraint"},
+    {&kBeams, &kConstraint, "beams are ranked by the model's own distribution", "use n instead"},
+    {&kBeams, &kThinkingBudget, "beams are ranked by the model's own distribution", "use n instead"},
+    {&kBeams, &kStopStrings, "beams end at tokens", "use n instead, or stop tokens"},
+    {&kBeams, &kChangedLogits, "beams are ranked by the model's own distribution", "use n instead"},
+    {&kBeams, &kLayerTables, kNotShared, kOmitOne},
+    {&kBeams, &kDocumentsApart, "beams share a prompt's blocks", "use n instead"},
+    {&kBeams, &kEvicts, "beams share keys and values, which an evictor cannot drop", kOmitOne},
+};
+
+}  // namespace
+
+std::span<const Rule> compatibility_rules() { return kRules; }
+
+Result<void> resolve(const Facts& facts) {
+  for (const Rule& rule : kRules) {
+    const std::string *a = facts.who(*rule.a), *b = facts.who(*rule.b);
+    if (a && b) return Error::unsupported(fmt::format("{} does not go with {}: {}; {}", *a, *b, rule.why, rule.advice));
+  }
+  return {};
+}
+
+}  // namespace millrace
