@@ -108,6 +108,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
+  executor->limits_.reads_tables = false;  // of long streams, copying them would take longer than all else in a step
   executor->limits_.prompts_apart = executor->time_.pattern && executor->time_.pattern->has_phase();
   executor->start(std::move(pool), kv_ratio, codec);
   MILLRACE_TRY_VOID(executor->documents_->keep_rows(options));
