@@ -35,6 +35,7 @@ class StepRunner {
         documents_(loop, ledger, cache.index()) {
     work_.reserve(static_cast<size_t>(loop.limits.max_streams));
     choices_.reserve(static_cast<size_t>(loop.limits.max_streams));
+    input_.tables = loop.executor->limits().reads_tables;
     input_.reserve(loop.kv(), loop.limits.max_streams, loop.limits.batch_tokens, loop.context());
   }
 

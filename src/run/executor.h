@@ -32,6 +32,7 @@ struct ExecutorLimits {
   int64_t drafts = 0;          // tokens of the longest draft; 0: no drafter
   int64_t vocab = 0;           // tokens of the model; 0: unknown
   bool prompts_apart = false;  // tokens of prompts are computed in another way than those of answers
+  bool reads_tables = true;    // forward() reads block tables, which a StepInput then has
   int64_t gate_dims = 0;       // floats by which gates judge a stored token in a layer (models/token_gates.h)
   int64_t layers = 0;          // of the model, and KV heads of each: where evictors have budgets for them; 0: unknown
   int64_t kv_heads = 0;

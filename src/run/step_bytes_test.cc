@@ -152,7 +152,8 @@ TEST(StepBytes, AnOutputIsReadBack) {
     std::vector<uint8_t> damaged = bytes;
     damaged[at] ^= 0x81;
     const auto found = read_step_output(damaged, input);
-    if (found.ok()) EXPECT_EQ(write_step(*found), damaged) << at;
+    if (!found.ok()) continue;
+    EXPECT_EQ(write_step(*found), damaged) << at;
   }
   for (const int64_t chunk : {-1, 2}) {
     output.failed = {chunk};

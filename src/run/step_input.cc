@@ -18,6 +18,7 @@ int64_t seen_before(const ContextPlan& context, int64_t token) {
 void add_tables(const Sequence& s, StepChunk& chunk, StepInput& input) {
   chunk.slot = chunk.first - s.kv.left_out;
   chunk.state = s.kv.state;
+  if (!input.tables) return;
   chunk.blocks = std::ssize(s.kv.blocks);
   input.blocks.insert(input.blocks.end(), s.kv.blocks.begin(), s.kv.blocks.end());
   chunk.windows = std::ssize(s.kv.windows);
@@ -70,6 +71,7 @@ void StepInput::reserve(const KvPool& kv, int64_t streams, int64_t most_tokens, 
   tokens.reserve(pass);
   positions.reserve(pass);
   parents.reserve(pass);
+  if (!tables) return;
   windows.reserve(all * static_cast<size_t>(kv.groups() - 1));
   // Tables may be longer than the pool where blocks are given back or tokens are dropped, as in reserve_tables().
   const bool longer = kv.layout().window > 0 || kv.by_layer() || (kv.groups() > 1 && kv.evicts());

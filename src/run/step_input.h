@@ -67,9 +67,10 @@ struct StepInput {
   std::vector<BlockId> blocks;
   std::vector<StepWindow> windows;
   std::vector<KeySegment> segments;
-  std::vector<int32_t>
-      parents;  // of trees: index of the token's parent among the drafted tokens; -1: the stream's last
+  // Of the tokens of trees: index of the parent among the drafted tokens; -1: the stream's last token.
+  std::vector<int32_t> parents;
   std::vector<StepReferences> references;  // by chunk
+  bool tables = true;  // false: add_chunk() leaves out blocks and windows, which the executor does not read
 
   void clear();
   // For steps of up to `tokens` tokens of up to `streams` streams of up to `context` tokens, in blocks of `kv`: such
