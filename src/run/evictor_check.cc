@@ -71,7 +71,7 @@ Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, in
     return Error::unsupported(
         "evictor: its budgets differ by KV head, which needs blocks of their own for heads; start the engine with it, "
         "or another of its kind (--evictor)");
-  if (rule.by_layer() && !rule.by_head() && tables.heads_apart > 1)
+  if (rule.by_layer() && !rule.by_head() && tables.per_head_tables > 1)
     return Error::unsupported(
         "evictor: its budgets differ by layer, and every KV head has blocks of its own in this engine; start another "
         "engine with it, or choose one with budgets by head");
@@ -97,7 +97,7 @@ Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPatt
     return Error::unsupported(
         fmt::format("evictor: gates hide single keys, of which attention {} sees whole blocks; omit one of the two",
                     pattern->text()));
-  if (rule.by_head() || layout.heads_apart > 1)
+  if (rule.by_head() || layout.per_head_tables > 1)
     return Error::unsupported(
         fmt::format("evictor: budgets by head do not go with attention {}, whose heads see blocks of one table; omit "
                     "one of the two",
@@ -130,7 +130,7 @@ Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spe
 
 namespace {
 
-// Of the first layer; those of an evictor with budgets by head are alike (KvLayout::set_heads_apart()). Latent
+// Of the first layer; those of an evictor with budgets by head are alike (KvLayout::use_per_head_tables()). Latent
 // attention stores one.
 int64_t kv_heads_of(const ArchSpec& spec) {
   const std::vector<KvLayer> stored = layer_states(spec);

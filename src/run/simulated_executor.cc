@@ -36,9 +36,9 @@ Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedMod
       KvLayout layout,
       engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
   if (!rule) return layout;
-  MILLRACE_TRY_VOID(layout.by_layer
-                        ? check_layer_blocks(options, *rule, layout, model.layers * layout.heads_apart, options.context)
-                        : check_evictor_layout(*rule, layout, options.context));
+  MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, *rule, layout, model.layers * layout.per_head_tables,
+                                                         options.context)
+                                    : check_evictor_layout(*rule, layout, options.context));
   return layout;
 }
 
