@@ -20,7 +20,7 @@ namespace {
 // the total. With few queries, runs of partitions may be separate tasks, joined afterwards. Both ways join the same
 // partials in the same order, so the result is bit-identical.
 // Query rows (query x head) that share one decoding of a partition's keys and values.
-constexpr int64_t kTileRows = kMostFlatRows;
+constexpr int64_t kTileRows = kMaxFlatRows;
 constexpr int64_t kSplitQueries = 4;   // spans of at most this many queries may be split along their partitions
 constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that a late worker delays little
 constexpr int64_t kAheadSlots = 256;   // beyond a partition, for the kernel's prefetch

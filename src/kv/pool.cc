@@ -196,9 +196,9 @@ Result<void> KvLayout::check() const {
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose q8_0",
           format_name()));
-    if (stores_residuals(layer) && layer.head_dim > kMostResidualValues)
+    if (stores_residuals(layer) && layer.head_dim > kMaxResidualValues)
       return Error::unsupported(fmt::format("KV format {}: heads have at most {} dims, the model has {}; choose q8_0",
-                                            format_name(), kMostResidualValues, layer.head_dim));
+                                            format_name(), kMaxResidualValues, layer.head_dim));
     for (const Format* one : {format, values()}) {
       if (layer.head_dim % one->block_values == 0) continue;
       return Error::unsupported(

@@ -136,7 +136,7 @@ class EvictionObserver final : public ForwardObserver {
   static int64_t head_size(const float* values, int64_t count) {
     float sum = 0;
     for (int64_t i = 0; i < count; ++i) sum += std::fabs(values[i]);
-    return std::llround(std::min(static_cast<double>(sum), HeadCascade::kMostSize) / HeadCascade::kUnit);
+    return std::llround(std::min(static_cast<double>(sum), HeadCascade::kMaxSize) / HeadCascade::kUnit);
   }
 
   ModelRunner& runner_;

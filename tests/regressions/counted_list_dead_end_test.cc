@@ -92,9 +92,9 @@ TEST(CountedListDeadEnd, EveryAllowedPrefixCanBeCompleted) {
     std::vector<std::pair<SetId, std::string>> order{{table.begin(), ""}};
     std::vector<std::vector<size_t>> before(1);
     std::map<SetId, size_t> known{{order[0].first, 0}};
-    constexpr size_t kMost = 6000;
+    constexpr size_t kMax = 6000;
     size_t at = 0;
-    for (; at < order.size() && order.size() < kMost; ++at) {
+    for (; at < order.size() && order.size() < kMax; ++at) {
       const auto [set, text] = order[at];
       bool on = false;
       for (int32_t c = 0; c < shared->classes(); ++c) {
