@@ -106,7 +106,7 @@ TEST(CountedListDeadEnd, EveryAllowedPrefixCanBeCompleted) {
         before[entry->second].push_back(at);
       }
       ASSERT_TRUE(on || table.complete(set)) << one.schema << "\nnothing may follow: " << text;
-      ASSERT_TRUE(!table.complete(set) || on == table.can_go_on(set)) << one.schema << "\n" << text;
+      ASSERT_TRUE(!table.complete(set) || on == table.can_continue(set)) << one.schema << "\n" << text;
     }
     ASSERT_EQ(table.exceeded(), ParseBound::none);
     std::vector<uint8_t> ends(order.size(), 0);
