@@ -22,7 +22,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kHeldOut = 20, kRandom = 40;
-constexpr int64_t kLeastRounds = 2, kMaxRounds = 25;
+constexpr int64_t kMinRounds = 2, kMaxRounds = 25;
 // Seconds; a shorter step runs once untimed first, because steps of an engine follow each other.
 constexpr double kShort = 0.02;
 constexpr double kShapesShare = 0.25;  // of the time for steps, in addition: for the ways of products
@@ -107,8 +107,8 @@ class Calibrator {
       const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const double next =
           out.rounds ? spent * static_cast<double>(out.rounds + 1) / static_cast<double>(out.rounds) : 0;
-      if (out.rounds >= kLeastRounds && next > plan_.seconds) break;
-      const double rounds = std::max(static_cast<double>(kLeastRounds),
+      if (out.rounds >= kMinRounds && next > plan_.seconds) break;
+      const double rounds = std::max(static_cast<double>(kMinRounds),
                                      out.rounds ? plan_.seconds / (spent / static_cast<double>(out.rounds)) : 1e9);
       for (size_t i = 0; i < all.size(); ++i) {
         TimedStep& step = *all[(i * 37 + static_cast<size_t>(out.rounds) * 11) % all.size()];

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kTimedTokens[] = {4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96};
 constexpr int64_t kTimedAlone[] = {2, 3, 4, 6, 8};  // tokens, each alone or together
 constexpr double kWorthwhile = 1.03;                // gain of each alone: less may be noise
-constexpr int64_t kMostTimed = 96;
-constexpr size_t kLeastTimings = 7, kMatricesOfAShape = 48;
+constexpr int64_t kMaxTimed = 96;
+constexpr size_t kMinTimings = 7, kMatricesOfAShape = 48;
 
 using ShapeKey = std::tuple<std::string_view, int64_t, int64_t>;
 using Shapes = std::map<ShapeKey, std::vector<const Weight*>>;
@@ -52,11 +52,11 @@ class TimedShape {
     const Weight& first = *out.weights_.front();
     const Activation kind = first.format->activation;
     MILLRACE_TRY(out.encoded_,
-                 AlignedBuffer::allocate(kMostTimed * activation_row_bytes(kind, first.cols), "calibration"));
+                 AlignedBuffer::allocate(kMaxTimed * activation_row_bytes(kind, first.cols), "calibration"));
     std::vector<float> x(static_cast<size_t>(first.cols));
     for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(philox_uniform(1, 2, i) - 0.5);
-    out.rows_ = encode_activations(kernels, pool, kind, x.data(), 0, kMostTimed, first.cols, out.encoded_.data());
-    out.y_.resize(static_cast<size_t>(kMostTimed * first.rows));
+    out.rows_ = encode_activations(kernels, pool, kind, x.data(), 0, kMaxTimed, first.cols, out.encoded_.data());
+    out.y_.resize(static_cast<size_t>(kMaxTimed * first.rows));
     return out;
   }
 
@@ -64,7 +64,7 @@ class TimedShape {
   double gain(int64_t tokens, const ShapeTable::Row& way, double seconds) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<double> gains;
-    while (gains.size() < kLeastTimings || since(start) < seconds) {
+    while (gains.size() < kMinTimings || since(start) < seconds) {
       const double other = time(tokens, way), vectors = time(tokens, {.tiles_from = ShapeTable::kNever});
       gains.push_back(vectors / other);
     }

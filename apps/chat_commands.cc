@@ -64,12 +64,12 @@ Result<ChatStep> load(ChatSession& session, const std::string& argument) {
 // "/read FILE TEXT": the file's text, and TEXT after it, as one message.
 Result<ChatStep> read_into_chat(ChatSession& session, const std::string& argument) {
   if (argument.empty()) return Error::user("/read: name a file, as in /read notes.txt Summarize this.");
-  constexpr uintmax_t kMostBytes = uintmax_t{16} << 20;
+  constexpr uintmax_t kMaxBytes = uintmax_t{16} << 20;
   const size_t space = argument.find_first_of(" \t");
   const std::string path = argument.substr(0, space);
   std::error_code failed;
-  if (const auto bytes = std::filesystem::file_size(at_home(path), failed); !failed && bytes > kMostBytes)
-    return Error::user(fmt::format("/read {}: has {} bytes; at most {} are read", path, bytes, kMostBytes));
+  if (const auto bytes = std::filesystem::file_size(at_home(path), failed); !failed && bytes > kMaxBytes)
+    return Error::user(fmt::format("/read {}: has {} bytes; at most {} are read", path, bytes, kMaxBytes));
   MILLRACE_TRY(std::string text, read_text_file(at_home(path)));
   while (text.ends_with('\n')) text.pop_back();
   if (space != std::string::npos) text += "\n\n" + trimmed(std::string_view(argument).substr(space));

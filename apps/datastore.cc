@@ -73,8 +73,8 @@ class TextReader {
  private:
   Result<void> encode(std::string_view text) {
     const auto ids = tokenizer_.encode(text, {.add_special = false, .parse_special = false});
-    if (std::ssize(tokens_) + std::ssize(ids) >= kMostDatastoreTokens)
-      return Error::user(fmt::format("datastore: more than {} tokens; give less text", kMostDatastoreTokens));
+    if (std::ssize(tokens_) + std::ssize(ids) >= kMaxDatastoreTokens)
+      return Error::user(fmt::format("datastore: more than {} tokens; give less text", kMaxDatastoreTokens));
     tokens_.insert(tokens_.end(), ids.begin(), ids.end());
     if (all_bytes_ > 0) progress_.update(0.5 * static_cast<double>(read_) / static_cast<double>(all_bytes_));
     return {};

@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr wchar_t kControlG = 0x07, kBackspace = 0x08, kControlR = 0x12, kDelete = 0x7F;
-constexpr size_t kMostShown = 200;  // completions on the screen
+constexpr size_t kMaxShownLines = 200;  // completions on the screen
 
 std::wstring_view line_text(EditLine* editor) {
   const LineInfoW* line = el_wline(editor);
@@ -114,9 +114,9 @@ unsigned char complete_line(EditLine* editor, const LineCompleter& completer) {
     return more.empty() || el_insertstr(editor, more.c_str()) != 0 ? CC_ERROR : CC_REFRESH;
   }
   std::fputs("\n", stdout);
-  for (size_t i = 0; i < std::min(choices.words.size(), kMostShown); ++i)
+  for (size_t i = 0; i < std::min(choices.words.size(), kMaxShownLines); ++i)
     std::fprintf(stdout, "%s%s", i == 0 ? "" : "  ", choices.words[i].c_str());
-  std::fputs(choices.words.size() > kMostShown ? " ...\n" : "\n", stdout);
+  std::fputs(choices.words.size() > kMaxShownLines ? " ...\n" : "\n", stdout);
   std::fflush(stdout);
   return CC_REDISPLAY;
 }

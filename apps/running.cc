@@ -22,7 +22,7 @@ constexpr const char* kStopExamples = R"(Examples:
   millrace stop my-model                   frees its memory; the next request loads it again)";
 
 constexpr auto kReplyLimit = std::chrono::seconds(30);
-constexpr size_t kMostReplyBytes = size_t{16} << 20;
+constexpr size_t kMaxServerReplyBytes = size_t{16} << 20;
 
 struct ServerFlags {
   std::string url = "http://127.0.0.1:8080", name;
@@ -55,7 +55,7 @@ Result<int> list_running(const ServerFlags& flags) {
   HttpGet get{
       .headers = {}, .bearer = api_key_of_environment(), .body = [&](const HttpAnswer&, std::string_view bytes) {
         body += bytes;
-        return body.size() <= kMostReplyBytes;
+        return body.size() <= kMaxServerReplyBytes;
       }};
   MILLRACE_TRY(const HttpAnswer answer, http_get(url, get));
   MILLRACE_TRY(const auto json, read_reply(address, answer.status, body));
@@ -86,7 +86,7 @@ Result<int> stop_model(const ServerFlags& flags) {
   const nlohmann::ordered_json body = {{"model", flags.name}, {"keep_alive", 0}, {"stream", false}};
   MILLRACE_TRY(const PostReply reply,
                http_post(target, headers, body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-                         kReplyLimit, kMostReplyBytes));
+                         kReplyLimit, kMaxServerReplyBytes));
   MILLRACE_TRY_VOID(read_reply(address, reply.status, reply.body));
   fmt::print("{} is unloaded\n", flags.name);
   return 0;

@@ -47,7 +47,7 @@ struct SimulateFlags {
   CLI::Option* kv_format_option = nullptr;
 };
 
-constexpr size_t kMostReasons = 8;  // of refusals, that are printed
+constexpr size_t kMaxReasons = 8;  // of refusals, that are printed
 
 // The figures of one run.
 struct Figures {
@@ -123,7 +123,7 @@ nlohmann::ordered_json summary_json(const Summary& s) {
 std::vector<std::pair<std::string, int64_t>> common_refusals(const Figures& f) {
   std::vector<std::pair<std::string, int64_t>> out(f.refusals.begin(), f.refusals.end());
   std::ranges::stable_sort(out, std::greater(), &std::pair<std::string, int64_t>::second);
-  if (out.size() > kMostReasons) out.resize(kMostReasons);
+  if (out.size() > kMaxReasons) out.resize(kMaxReasons);
   return out;
 }
 

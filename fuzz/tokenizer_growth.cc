@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!tokenizer.ok()) return 0;
   const auto bytes = static_cast<int64_t>(piece.size());
   // Above a split pattern's first units, which do not depend on the text (Regex::work_for()).
-  constexpr int64_t kBytes = 1 << 13, kMostEach = 2048;
-  fuzzing::expect_near_linear("tokenizer", kBytes / bytes + 1, bytes, kMostEach, [&](int64_t times) {
+  constexpr int64_t kBytes = 1 << 13, kMaxEach = 2048;
+  fuzzing::expect_near_linear("tokenizer", kBytes / bytes + 1, bytes, kMaxEach, [&](int64_t times) {
     std::string text;
     for (int64_t i = 0; i < times; ++i) text += piece;
     const int64_t before = text_work;

@@ -25,7 +25,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLeastBlock = 32, kDepth = 16384;
+constexpr int64_t kMinBlock = 32, kDepth = 16384;
 const char* const kFormats[] = {
     "f16",  "kivi:bits=2", "kivi:bits=4", "flexgen_kv", "quarot_kv:bits=2", "quarot_kv:bits=3", "turboquant",
     "q8_0", "q4_0",        "q5_0",        "f8_e4m3",    "kvquant:bits=2",   "kvquant",          "kvquant:bits=4"};
@@ -41,7 +41,7 @@ class Tiles {
  public:
   Tiles(const KvCodec* codec, const Format* format, int64_t dim, bool cold)
       : format_(format),
-        block_tokens_(codec ? std::max(kLeastBlock, codec->block_multiple()) : kLeastBlock),
+        block_tokens_(codec ? std::max(kMinBlock, codec->block_multiple()) : kMinBlock),
         bytes_(codec ? codec->tile_bytes(block_tokens_, dim) : block_tokens_ * format->row_bytes(dim)),
         heads_(cold ? cold_bytes() / (2 * bytes_ * block_count()) + 1 : 1) {
     const int64_t blocks = block_count();

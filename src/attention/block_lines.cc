@@ -38,7 +38,7 @@ class StoredLines {
 };
 
 int64_t queries_at_once(const DynamicPattern& pattern, int64_t group) {
-  return std::min(pattern.line_blocks(), std::max<int64_t>(1, kMostFlatRows / group));
+  return std::min(pattern.line_blocks(), std::max<int64_t>(1, kMaxFlatRows / group));
 }
 
 // Of equal scores the newest; those of 0 only where `unseen`.

@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostPatternBlocks = 1 << 16;  // maximum number of blocks in a stream
+inline constexpr int64_t kMaxPatternBlocks = 1 << 16;  // maximum number of blocks in a stream
 
 class BlockMarks {
  public:
-  // Marks blocks [0, end), none of them at first; end <= kMostPatternBlocks.
+  // Marks blocks [0, end), none of them at first; end <= kMaxPatternBlocks.
   explicit BlockMarks(int64_t end) : end_(end) { std::fill_n(words_.begin(), words(), uint64_t{0}); }
 
   int64_t end() const { return end_; }
@@ -45,7 +45,7 @@ class BlockMarks {
   size_t words() const { return static_cast<size_t>((end_ + 63) / 64); }
 
   int64_t end_;
-  std::array<uint64_t, kMostPatternBlocks / 64> words_;  // the first words() are used
+  std::array<uint64_t, kMaxPatternBlocks / 64> words_;  // the first words() are used
 };
 
 }  // namespace millrace

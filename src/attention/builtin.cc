@@ -7,7 +7,7 @@ namespace {
 
 using Type = OptionSpec::Type;
 
-constexpr double kMost = kMostPatternBlocks;
+constexpr double kMax = kMaxPatternBlocks;
 
 std::vector<OptionSpec> with_block(std::vector<OptionSpec> own) {
   own.push_back({"block", Type::integer, "64", 16, 4096, "tokens of a block, a multiple of those of a KV block"});
@@ -18,9 +18,9 @@ std::vector<OptionSpec> with_block(std::vector<OptionSpec> own) {
 
 // Returns the options of a member that chooses blocks by score: the common ones, followed by `own`.
 std::vector<OptionSpec> with_choice(const char* top, const char* window, std::vector<OptionSpec> own) {
-  own.push_back({"top", Type::integer, top, 0, kMost, "blocks with the highest scores that a query sees"});
-  own.push_back({"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"});
-  own.push_back({"window", Type::integer, window, 1, kMost, "newest blocks, which all see, with the query's own"});
+  own.push_back({"top", Type::integer, top, 0, kMax, "blocks with the highest scores that a query sees"});
+  own.push_back({"sinks", Type::integer, "1", 0, kMax, "first blocks, which all see"});
+  own.push_back({"window", Type::integer, window, 1, kMax, "newest blocks, which all see, with the query's own"});
   return with_block(std::move(own));
 }
 
@@ -48,54 +48,54 @@ PatternEntries fixed_patterns() {
             {{"form", Type::text, "strided", 0, 0,
               "strided: older blocks at multiples of the stride before the query; fixed: the last blocks of each "
               "stretch"},
-             {"stride", Type::integer, "16", 1, kMost, "blocks of a stretch"},
-             {"summary", Type::integer, "1", 1, kMost, "fixed: last blocks of a stretch that later ones see"},
+             {"stride", Type::integer, "16", 1, kMax, "blocks of a stretch"},
+             {"summary", Type::integer, "1", 1, kMax, "fixed: last blocks of a stretch that later ones see"},
              {"split", Type::text, "merged", 0, 0,
               "merged: every head sees both sets; heads, layers: they take turns"}})},
        make_sparse_transformer},
       {{"attention", "longformer", "a window, with gaps in some heads, and the first blocks",
         "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
         with_block(
-            {{"window", Type::integer, "16", 1, kMost, "blocks of the window, with the query's own"},
-             {"global", Type::integer, "1", 0, kMost, "first blocks, which all see"},
-             {"dilation", Type::integer, "1", 1, kMost, "dilated heads see every n-th block"},
+            {{"window", Type::integer, "16", 1, kMax, "blocks of the window, with the query's own"},
+             {"global", Type::integer, "1", 0, kMax, "first blocks, which all see"},
+             {"dilation", Type::integer, "1", 1, kMax, "dilated heads see every n-th block"},
              {"dilated_heads", Type::integer, "2", 0, 1 << 16, "KV heads of a layer that are dilated, the last ones"},
              {"dilated_from", Type::integer, "0", 0, 1 << 16, "first layer that has dilated heads"}})},
        make_longformer},
       {{"attention", "bigbird", "a window, the first blocks, and random ones between them",
         "Zaheer et al., 2020, Big Bird: Transformers for Longer Sequences",
-        with_block({{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
-                    {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
+        with_block({{"window", Type::integer, "3", 1, kMax, "blocks of the window, with the query's own"},
+                    {"global", Type::integer, "2", 0, kMax, "first blocks, which all see"},
                     {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
                     {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"}})},
        make_bigbird},
       {{"attention", "sink_window", "the first blocks, which act as attention sinks, and the newest; all stay stored",
         "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
-        with_block({{"sinks", Type::integer, "1", 0, kMost, "first blocks"},
-                    {"window", Type::integer, "16", 1, kMost, "newest blocks, with the query's own"}})},
+        with_block({{"sinks", Type::integer, "1", 0, kMax, "first blocks"},
+                    {"window", Type::integer, "16", 1, kMax, "newest blocks, with the query's own"}})},
        make_sink_window},
       {{"attention", "semsa", "the first blocks, and in each head a window of its own, which may grow with the stream",
         "Fu et al., 2024, MoA: Mixture of Sparse Attention for Automatic Large Language Model Compression",
         with_block({{"windows", Type::text, "16", 0, 0,
                      "blocks, or BLOCKS+PERCENT of the stream's, of each KV head in turn, with dots between them"},
-                    {"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"}})},
+                    {"sinks", Type::integer, "1", 0, kMax, "first blocks, which all see"}})},
        make_semsa},
       {{"attention", "structured_sparse",
         "dense regions: squares of blocks on the diagonal, those before them, and a strip of the first blocks",
         "Dai et al., 2023, Efficient Transformer Inference with Statically Structured Sparse Attention",
-        with_block({{"region", Type::integer, "8", 1, kMost, "blocks of a region, on each side"},
-                    {"reach", Type::integer, "1", 0, kMost, "regions before a query's own that it sees"},
-                    {"strip", Type::integer, "1", 0, kMost, "first blocks, which all see"}})},
+        with_block({{"region", Type::integer, "8", 1, kMax, "blocks of a region, on each side"},
+                    {"reach", Type::integer, "1", 0, kMax, "regions before a query's own that it sees"},
+                    {"strip", Type::integer, "1", 0, kMax, "first blocks, which all see"}})},
        make_structured_sparse},
       {{"attention", "diffuser",
         "a window, the first blocks and random ones, along which values diffuse for several hops in each layer",
         "Feng et al., 2022, Diffuser: Efficient Transformers with Multi-hop Attention Diffusion for Long Sequences",
         with_block(
-            {{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
-             {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
+            {{"window", Type::integer, "3", 1, kMax, "blocks of the window, with the query's own"},
+             {"global", Type::integer, "2", 0, kMax, "first blocks, which all see"},
              {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
              {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"},
-             {"hops", Type::integer, "2", 1, kMostHops, "that values go in one layer; 1: attention as it is"},
+             {"hops", Type::integer, "2", 1, kMaxHops, "that values go in one layer; 1: attention as it is"},
              {"alpha", Type::number, "0.9", 0, 1, "share of a token's own value in what the next hop carries on"}}),
         Loss::lossy, "tests/conformance/hop_values_test.cc"},
        make_diffuser},
@@ -119,8 +119,8 @@ PatternEntries chosen_patterns() {
             "16", "1",
             {{"heads", Type::text, "b", 0, 0,
               "of each KV head in turn: a: the newest; v: lines; b: top; or with blocks of its own: a16.v6+3.b12"},
-             {"vertical", Type::integer, "8", 0, kMost, "v: blocks that all later queries see"},
-             {"slash", Type::integer, "2", 0, kMost, "v: distances, at which every query sees a block"},
+             {"vertical", Type::integer, "8", 0, kMax, "v: blocks that all later queries see"},
+             {"slash", Type::integer, "2", 0, kMax, "v: distances, at which every query sees a block"},
              {"last", Type::integer, "8", 1, 64,
               "v: lines are found each time this many blocks are complete, by their last queries"}}),
         Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
@@ -149,8 +149,8 @@ PatternEntries chosen_patterns() {
                     {"buckets", Type::integer, "64", 2, 256, "hash: of the hash, an even number"},
                     {"drop", Type::number, "0.5", 0, 1, "drop: share of the blocks of keys that a head drops"},
                     {"drop_queries", Type::number, "0", 0, 1, "drop: share of the blocks of queries that a head drops"},
-                    {"sinks", Type::integer, "1", 0, kMost, "drop: first blocks, which are never dropped"},
-                    {"window", Type::integer, "1", 1, kMost, "newest blocks, which all see, with the query's own"},
+                    {"sinks", Type::integer, "1", 0, kMax, "drop: first blocks, which are never dropped"},
+                    {"window", Type::integer, "1", 1, kMax, "newest blocks, which all see, with the query's own"},
                     {"seed", Type::integer, "1", 0, 1e15, "of the rotations, or of what is dropped"}}),
         Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
        make_sparse_flash_attention},

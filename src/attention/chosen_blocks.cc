@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostUnitQueries = 256;
+constexpr int64_t kMaxUnitQueries = 256;
 constexpr int64_t kScoredAtOnce = 4;  // queries that share one reading of a summary
 constexpr int64_t kScoreLanes = 8;
 
@@ -261,8 +261,8 @@ class ChosenAttention {
   Choices choices_;
   float* balance_;  // as add_balance() says
   int64_t dense_count_ = 0;
-  std::array<bool, kMostUnitQueries> dense_;
-  std::array<int64_t, kMostUnitQueries> chosen_;
+  std::array<bool, kMaxUnitQueries> dense_;
+  std::array<int64_t, kMaxUnitQueries> chosen_;
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostHops = 8;
-inline constexpr int64_t kMostHopDim = 1024;  // maximum number of values in a head
+inline constexpr int64_t kMaxHops = 8;
+inline constexpr int64_t kMaxHopDim = 1024;  // maximum number of values in a head
 
 class DiffusingPattern : public AttentionPattern {
  public:

@@ -13,21 +13,21 @@ namespace millrace {
 
 class DocumentChoice {
  public:
-  static int64_t floats(int64_t rows) { return rows * (2 + 2 * kMostDocuments); }
+  static int64_t floats(int64_t rows) { return rows * (2 + 2 * kMaxChosenDocuments); }
 
   // `memory`: floats(rows).
   DocumentChoice(float* memory, int64_t rows, int32_t most)
       : rows_(rows),
-        most_(std::min(most, kMostDocuments)),
+        most_(std::min(most, kMaxChosenDocuments)),
         max_(memory),
         sum_(max_ + rows),
         best_(sum_ + rows),
-        documents_(best_ + rows * kMostDocuments) {}
+        documents_(best_ + rows * kMaxChosenDocuments) {}
 
   void clear() {
     std::fill_n(sum_, rows_, 0.0f);
-    std::fill_n(best_, rows_ * kMostDocuments, kNone);
-    std::fill_n(documents_, rows_ * kMostDocuments, 0.0f);
+    std::fill_n(best_, rows_ * kMaxChosenDocuments, kNone);
+    std::fill_n(documents_, rows_ * kMaxChosenDocuments, 0.0f);
     document_ = 0;
   }
 
@@ -57,7 +57,7 @@ class DocumentChoice {
   }
 
   bool has(int64_t row, int32_t document) const {
-    const float* first = documents_ + row * kMostDocuments;
+    const float* first = documents_ + row * kMaxChosenDocuments;
     return std::find(first, first + most_, static_cast<float>(document)) != first + most_;
   }
 
@@ -65,8 +65,8 @@ class DocumentChoice {
   static constexpr float kNone = -std::numeric_limits<float>::infinity();
 
   void insert(int64_t row, float share) {
-    float* best = best_ + row * kMostDocuments;
-    float* documents = documents_ + row * kMostDocuments;
+    float* best = best_ + row * kMaxChosenDocuments;
+    float* documents = documents_ + row * kMaxChosenDocuments;
     int32_t at = most_;
     while (at > 0 && !(best[at - 1] >= share)) --at;
     if (at == most_) return;
@@ -79,8 +79,8 @@ class DocumentChoice {
   int64_t rows_;
   int32_t most_, document_ = 0;
   float *max_, *sum_;  // [rows], of the document that is being added
-  float* best_;        // [rows, kMostDocuments], descending: logarithms of the sums
-  float* documents_;   // [rows, kMostDocuments]: their numbers, which floats hold exactly
+  float* best_;        // [rows, kMaxChosenDocuments], descending: logarithms of the sums
+  float* documents_;   // [rows, kMaxChosenDocuments]: their numbers, which floats hold exactly
 };
 
 }  // namespace millrace

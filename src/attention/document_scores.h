@@ -18,7 +18,7 @@ namespace millrace {
 template <typename Each>
 int64_t weigh_documents(const Each& each, const DocumentWeights& weights, float softcap, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  std::array<float, 2 + 2 * kMostDocuments> memory;
+  std::array<float, 2 + 2 * kMaxChosenDocuments> memory;
   DocumentChoice choice(memory.data(), 1, weights.most > 0 ? weights.most : 1);
   choice.clear();
   float max = kNone, sum = 0;  // over the keys of documents that count

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostDynamicDim = 1024;   // maximum head dim that it reads
-inline constexpr int64_t kMostDynamicBlock = 256;  // tokens
+inline constexpr int64_t kMaxDynamicDim = 1024;   // maximum head dim that it reads
+inline constexpr int64_t kMaxDynamicBlock = 256;  // tokens
 
 // Those of the blocks before a query's own, of one layer and KV head.
 class BlockSummaries {

@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostFlatRows = 256;
-using FlatRows = std::bitset<static_cast<size_t>(kMostFlatRows)>;
+inline constexpr int64_t kMaxFlatRows = 256;
+using FlatRows = std::bitset<static_cast<size_t>(kMaxFlatRows)>;
 
-// The total must be complete, of at most kMostFlatRows rows. One that saw no key is not flat.
+// The total must be complete, of at most kMaxFlatRows rows. One that saw no key is not flat.
 inline FlatRows flat_rows(const Partial& total, int64_t rows, double below) {
   FlatRows flat;
   for (int64_t row = 0; row < rows; ++row) {

@@ -20,7 +20,7 @@ namespace {
 // the total. With few queries, runs of partitions may be separate tasks, joined afterwards. Both ways join the same
 // partials in the same order, so the result is bit-identical.
 // Query rows (query x head) that share one decoding of a partition's keys and values.
-constexpr int64_t kTileRows = kMostFlatRows;
+constexpr int64_t kTileRows = kMaxFlatRows;
 constexpr int64_t kSplitQueries = 4;   // spans of at most this many queries may be split along their partitions
 constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that a late worker delays little
 constexpr int64_t kAheadSlots = 256;   // beyond a partition, for the kernel's prefetch
@@ -339,7 +339,7 @@ int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   return std::max(2 * partial_floats(rows, value_dim) + rows * head_dim, unit_floats(group, head_dim, value_dim));
 }
 
-// Work of each partition, and of the total with residuals.
+// Floats of each partition, and of the total with residuals.
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
   return (partitions(context) + 1) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
 }
@@ -414,7 +414,7 @@ AttentionLayer AttentionLayer::of_head(int64_t head) const {
   own.group += head;
   own.heads = group_heads();
   own.kv_heads = 1;
-  own.heads_apart = false;
+  own.per_head_tables = false;
   own.row_heads = row_heads > 0 ? row_heads : heads;
   return own;
 }
@@ -453,7 +453,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  lifetimes && !lifetimes->spans.empty() ? lifetimes : nullptr,
                  kv.layout().residual_below};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
-  if (layer.heads_apart)
+  if (layer.per_head_tables)
     return attend_apart(a, pool, scratch, unit_floats(group, layer.head_dim, layer.values()), pointers, pointer_slot);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.

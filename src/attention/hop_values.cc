@@ -56,7 +56,7 @@ void store_token(const HopCall& c, const DiffusingPattern& pattern, const BatchS
   const BlockId block = c.batch.tables(c.layer.group)[static_cast<size_t>(span.table + slot / block_tokens)];
   const RowCodec& codec = *c.kernels.find_codec(c.kv.layout().values());
   const float own = pattern.own(), others = (1 - own) / static_cast<float>(group);
-  float value[kMostHopDim];
+  float value[kMaxHopDim];
   for (int64_t h = 0; h < c.layer.kv_heads; ++h) {
     codec.decode(c.kv.values(c.layer.layer, block, h) + within * c.kv.value_row_bytes(c.layer.layer), value, dims);
     for (int64_t d = 0; d < dims; ++d) {

@@ -22,7 +22,7 @@ void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const
   const int64_t each = pattern.block() / block_tokens;
   const std::span<float> summary(key_summary(kv, layer, kv_head, table, block, pattern.block()),
                                  static_cast<size_t>(pattern.summary_floats(own.head_dim)));
-  float key[kMostDynamicDim];
+  float key[kMaxDynamicDim];
   pattern.start_summary(summary);
   for (int64_t b = block * each; b < (block + 1) * each; ++b) {
     if (tiles) {
@@ -51,7 +51,7 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
   for (int64_t i = 0; i < std::ssize(layers); ++i) {
     const KvLayer& layer = layers[static_cast<size_t>(i)];
     const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
-    const int64_t dim = std::min(layer.head_dim, kMostDynamicDim);
+    const int64_t dim = std::min(layer.head_dim, kMaxDynamicDim);
     const int64_t bytes = 4 * (dynamic->summary_floats(dim) + line_floats(*dynamic, layer.heads_each, dim));
     int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
     while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;

@@ -33,9 +33,9 @@ Result<void> check_pattern_blocks(const AttentionPattern& pattern, int64_t conte
   if (block % block_tokens != 0)
     return Error::user(fmt::format("attention {}: block: must be a multiple of the {} tokens of a KV block, is {}",
                                    pattern.text(), block_tokens, block));
-  if ((context + block - 1) / block <= kMostPatternBlocks) return {};
+  if ((context + block - 1) / block <= kMaxPatternBlocks) return {};
   return Error::user(fmt::format("attention {}: block: a context of {} tokens has more than {} blocks of {}",
-                                 pattern.text(), context, kMostPatternBlocks, block));
+                                 pattern.text(), context, kMaxPatternBlocks, block));
 }
 
 double pattern_density(const AttentionPattern& pattern, int64_t layers, int64_t heads, int64_t tokens) {

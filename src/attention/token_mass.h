@@ -54,8 +54,8 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
 
 // Variant for all KV heads of a layer whose heads have their own tables, at once. `first` and `q` are those of the
 // first head (AttentionLayer::of_head); mass.spans is [heads, spans], each with its own sums (heads = 1).
-void observe_heads_apart(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels, ThreadPool& pool,
-                         KvPool& kv, const float* q, TokenMass& mass);
+void observe_per_head_tables(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels,
+                             ThreadPool& pool, KvPool& kv, const float* q, TokenMass& mass);
 
 // Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens. `group`: maximum number
 // of query heads that share a KV head. `heads`: maximum number of heads of a layer that have their own sums. `pattern`:

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostQueries = 256;
+constexpr int64_t kMaxQueries = 256;
 
 // Up to a partition's keys, of one band. `rank`: the number of the first one among all keys that are seen.
 struct KeyPart {
@@ -321,7 +321,7 @@ class VisibleAttention {
   int64_t shared_end_ = 0;  // slots before it are not in the tree
   int64_t shared_ = 0;      // keys that the last query sees of those
   int64_t chain_count_ = 0;
-  Chain chains_[kMostQueries];
+  Chain chains_[kMaxQueries];
 };
 
 // With a pattern, queries of one of its blocks at a time. All slots between two queries are visible.

@@ -15,12 +15,12 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
-constexpr int kMostNames = 1000;  // that killed processes, whose ids come again, may have left behind
+constexpr int kMaxNames = 1000;  // that killed processes, whose ids come again, may have left behind
 
 }  // namespace
 
 PendingFile::PendingFile(std::string path) : path_(std::move(path)) {
-  for (int i = 0; i < kMostNames && fd_ < 0; ++i) {
+  for (int i = 0; i < kMaxNames && fd_ < 0; ++i) {
     pending_ = path_ + "." + std::to_string(::getpid()) + "-" + std::to_string(i) + ".partial";
     fd_ = ::open(pending_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno != EEXIST) return;

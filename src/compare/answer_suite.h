@@ -1,5 +1,5 @@
-// AnswerSuite: a suite of questions with exact answers: each is generated through the engine and scored by a function
-// of its text. Metric: the mean score.
+// AnswerSuite: a suite of questions with exact answers. Each answer is generated through the engine and scored by a
+// function of its text. Metric: the mean score.
 #pragma once
 
 #include <functional>

@@ -56,7 +56,7 @@ Interval bootstrap_mean(std::span<const double> values) {
 }
 
 Interval bootstrap_median(std::span<const double> values) {
-  if (values.size() < kLeastForMedian) {
+  if (values.size() < kMinForMedian) {
     std::vector<double> sorted(values.begin(), values.end());
     const double middle = median(sorted);
     return {middle, sorted.front(), sorted.back()};

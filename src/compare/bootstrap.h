@@ -15,7 +15,7 @@ struct Interval {
 
 // With fewer values, the median is outside of all of them in more than 5 % of the cases (2^(1-n)), so there is no such
 // interval: low and high are then the lowest and the highest value.
-inline constexpr size_t kLeastForMedian = 6;
+inline constexpr size_t kMinForMedian = 6;
 
 // Interval of the mean of at least one value.
 Interval bootstrap_mean(std::span<const double> values);

@@ -16,7 +16,7 @@ namespace {
 
 using JournalJson = nlohmann::ordered_json;
 
-constexpr size_t kMostJournalBytes = size_t{1} << 30;
+constexpr size_t kMaxJournalBytes = size_t{1} << 30;
 constexpr std::string_view kHeadBegin = "{\"millrace_compare\":1,";
 
 std::string json_line(const JournalJson& line) {
@@ -28,7 +28,7 @@ Result<std::string> read_journal(std::FILE* file, const std::string& path) {
   char chunk[65536];
   while (const size_t n = std::fread(chunk, 1, sizeof(chunk), file)) {
     text.append(chunk, n);
-    if (text.size() > kMostJournalBytes) return Error::user(fmt::format("{}: is larger than 1 GiB", path));
+    if (text.size() > kMaxJournalBytes) return Error::user(fmt::format("{}: is larger than 1 GiB", path));
   }
   if (std::ferror(file)) return Error::corrupt(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
   return text;

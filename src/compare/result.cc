@@ -154,10 +154,10 @@ std::string interval_text(const Interval& interval) {
 
 std::string brackets_text(const CompareResult& result) {
   const bool few = std::ranges::any_of(result.configs, [](const ConfigResult& config) {
-    return (!config.decode.empty() && config.decode.size() < kLeastForMedian) ||
+    return (!config.decode.empty() && config.decode.size() < kMinForMedian) ||
            !std::ranges::all_of(config.quality, &SuiteFigure::has_intervals);
   });
-  return few ? fmt::format("In brackets: 95 %; of medians of fewer than {} rounds: lowest to highest.", kLeastForMedian)
+  return few ? fmt::format("In brackets: 95 %; of medians of fewer than {} rounds: lowest to highest.", kMinForMedian)
              : "In brackets: 95 %.";
 }
 

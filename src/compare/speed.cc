@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kLargerThanAnyCache = int64_t{64} << 20;
-constexpr int64_t kLeastBandwidthBytes = 64 << 10;
+constexpr int64_t kMinBandwidthBytes = 64 << 10;
 
 class SpeedRun final : public SuiteRun {
  public:
@@ -144,7 +144,7 @@ Result<std::unique_ptr<SuiteRun>> begin_speed(std::span<const CompareConfig> con
 double measure_read_rate(const CompareConfig& config) {
   const int64_t step = config.model->info().step_bytes;
   ThreadPool pool(config.engine.threads > 0 ? config.engine.threads : available_cores());
-  const int64_t each = std::max(kLeastBandwidthBytes, step / pool.threads() / 4096 * 4096);
+  const int64_t each = std::max(kMinBandwidthBytes, step / pool.threads() / 4096 * 4096);
   return step < kLargerThanAnyCache ? measure_cache_bandwidth(pool, each, 0.1)
                                     : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
 }

@@ -45,7 +45,7 @@ SuiteFigure figure_of(const SuiteValues& values, size_t config, size_t metric, c
   if (own.empty()) return out;
   out.items = std::ssize(own);
   out.interval = average_of(of.average, own);
-  out.has_intervals = of.average != SuiteAverage::median || own.size() >= kLeastForMedian;
+  out.has_intervals = of.average != SuiteAverage::median || own.size() >= kMinForMedian;
   out.paired = out.interval;
   const std::vector<double> base = values.of(0, metric, group);
   if (base.size() != own.size()) return out;

@@ -39,7 +39,7 @@ struct SuiteFigure {
   std::string suite, metric;  // metric may belong to a group: "accuracy@512"
   bool more_is_better = true;
   bool of_group = false;
-  bool has_intervals = true;  // false: a median of too few rounds, with the lowest and highest (kLeastForMedian)
+  bool has_intervals = true;  // false: a median of too few rounds, with the lowest and highest (kMinForMedian)
   int64_t items = 0;
   Interval interval;    // the average; items and interval are 0 if there is none
   Interval difference;  // from the base, of the same items; of the logarithms for an exponential average

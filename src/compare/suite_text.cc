@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostSuiteBytes = size_t{256} << 20;
+constexpr size_t kMaxSuiteBytes = size_t{256} << 20;
 constexpr uint64_t kFillerSeed = 0x66696c6c6572;
 
 }  // namespace
@@ -24,7 +24,7 @@ Result<std::string> read_suite_text(const std::string& path) {
     if (!more) return text;
     text += line;
     text += '\n';
-    if (text.size() > kMostSuiteBytes) return Error::resource(fmt::format("{}: has more than 256 MB", path));
+    if (text.size() > kMaxSuiteBytes) return Error::resource(fmt::format("{}: has more than 256 MB", path));
   }
 }
 

@@ -47,7 +47,7 @@ inline LinearStatistics statistics_of(const std::vector<float>& x, int64_t cols,
   out.id = {0, LinearKind::q};
   out.rows = std::ssize(x) / cols;
   out.squares.resize(static_cast<size_t>(cols));
-  out.samples.assign(x.begin(), x.begin() + std::min(out.rows, LinearStatistics::kMostSamples) * cols);
+  out.samples.assign(x.begin(), x.begin() + std::min(out.rows, LinearStatistics::kMaxSamples) * cols);
   out.least.assign(static_cast<size_t>(cols), INFINITY);
   out.most.assign(static_cast<size_t>(cols), -INFINITY);
   for (size_t i = 0; i < x.size(); ++i) {

@@ -21,7 +21,7 @@ int64_t TensorWork::statistics_bytes(uint32_t needs) const {
   if (needs & kInputSums) bytes += cols * 8;
   if (needs & kInputMagnitudes) bytes += cols * 8;
   if (needs & kInputRanges) bytes += cols * 8;
-  if (needs & kInputSamples) bytes += cols * 4 * LinearStatistics::kMostSamples;
+  if (needs & kInputSamples) bytes += cols * 4 * LinearStatistics::kMaxSamples;
   return bytes + (needs & kSecondMoments ? SecondMoments::bytes(cols) : 0);
 }
 
@@ -36,7 +36,7 @@ void TensorWork::reserve(const LinearId& id, uint32_t needs, StatisticsMap& stat
   if (!made) return;
   at->second.id = id;
   at->second.squares.resize(static_cast<size_t>(cols));
-  if (needs & kInputSamples) at->second.samples.reserve(static_cast<size_t>(cols * LinearStatistics::kMostSamples));
+  if (needs & kInputSamples) at->second.samples.reserve(static_cast<size_t>(cols * LinearStatistics::kMaxSamples));
   if (needs & kSecondMoments) at->second.moments = SecondMoments(cols);
 }
 

@@ -42,8 +42,8 @@ struct LinearStatistics {
   std::vector<double> sums;        // [cols], of each input; empty if not needed
   std::vector<double> magnitudes;  // [cols], sum of each input's magnitude; empty if not needed
   std::vector<float> least, most;  // [cols], of each input; empty if not needed
-  // [n, cols], evenly spaced input rows: all, or half to all of kMostSamples.
-  static constexpr int64_t kMostSamples = 128;
+  // [n, cols], evenly spaced input rows: all, or half to all of kMaxSamples.
+  static constexpr int64_t kMaxSamples = 128;
   std::vector<float> samples;
   int64_t sample_step = 1;  // rows from one sample to the next
 

@@ -55,7 +55,7 @@ const Registry<DocumentContextFactory>& document_contexts() {
             "Zhang et al., 2024, Attention Entropy is a Key Factor: An Analysis of Parallel Context Encoding with "
             "Full-attention-based Pre-trained Language Models",
             {sinks(),
-             {"top", Type::integer, "4", 0, kMostDocuments,
+             {"top", Type::integer, "4", 0, kMaxChosenDocuments,
               "documents that a head sees of a token behind them; 0: all"}}},
            make_entropy},
           {{"context",

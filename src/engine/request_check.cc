@@ -127,7 +127,7 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   const int64_t tokens = kv_demand(rule, prompt, longest, limits.tables);
   const int64_t blocks = limits.tables > 1 ? blocks_demand(rule, prompt, longest, limits.tables, limits.block_tokens)
                                            : limits.blocks_for(limits.held(tokens));
-  const char* const table = limits.heads_apart ? "KV head" : "layer";
+  const char* const table = limits.per_head_tables ? "KV head" : "layer";
   if (request.beams * blocks > limits.total_blocks && limits.tables > 1)
     return Error::resource(
         fmt::format("KV cache: {} tokens in each of {} {}s, on average, do not fit in {} blocks of {} in one {}; "

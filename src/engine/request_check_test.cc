@@ -253,7 +253,7 @@ TEST_F(RequestCheck, TheCacheHoldsEveryTable) {
   const std::string advice = "; ask for fewer tokens or enlarge the cache";
   EXPECT_EQ(refusal(),
             "KV cache: 41 tokens in each of 3 layers, on average, do not fit in 30 blocks of 4 in one layer" + advice);
-  limits_.heads_apart = true;
+  limits_.per_head_tables = true;
   EXPECT_EQ(refusal(),
             "KV cache: 41 tokens in each of 3 KV heads, on average, do not fit in 30 blocks of 4 in one "
             "KV head" +

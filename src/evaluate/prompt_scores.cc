@@ -64,8 +64,8 @@ Result<void> ModelScores::open(std::span<const std::string> models) {
 }
 
 Result<std::vector<float>> ModelScores::self_information(const std::string& model, std::span<const TokenId> tokens) {
-  if (std::ssize(tokens) > kMostTokens)
-    return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMostTokens));
+  if (std::ssize(tokens) > kMaxTokens)
+    return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMaxTokens));
   if (model.empty() && own_scores_) return by_engine(tokens);
   if (model.empty() && !opened_.contains(model)) MILLRACE_TRY_VOID(open_one(model));
   const auto found = opened_.find(model);

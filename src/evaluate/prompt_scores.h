@@ -21,8 +21,8 @@ namespace millrace {
 
 class ModelScores final : public PromptScores {
  public:
-  static constexpr int64_t kWindow = 512;                   // tokens; less for models with a shorter context
-  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // maximum for one prompt
+  static constexpr int64_t kWindow = 512;                  // tokens; less for models with a shorter context
+  static constexpr int64_t kMaxTokens = int64_t{1} << 17;  // maximum for one prompt
 
   // `model` answers. `threads`: of a forward pass, 0: all cores.
   ModelScores(std::shared_ptr<const LanguageModel> model, int threads);

@@ -163,7 +163,7 @@ TEST(ModelScores, Messages) {
   const auto unknown = scores.self_information("other.gguf", std::vector<TokenId>{1, 2});
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().message, "prompt: model: other.gguf is not one of those that the server was started with");
-  const auto longer = scores.self_information("", std::vector<TokenId>(ModelScores::kMostTokens + 1, 2));
+  const auto longer = scores.self_information("", std::vector<TokenId>(ModelScores::kMaxTokens + 1, 2));
   ASSERT_FALSE(longer.ok());
   EXPECT_EQ(longer.error().message, "prompt: has 131073 tokens; at most 131072 can be compressed");
   const std::vector<std::string> files = {"/nowhere/model.gguf"};

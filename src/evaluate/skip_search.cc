@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kRandomFirst = 4;     // of so many trials, one is random at the beginning
 constexpr int64_t kCandidates = 256;    // random ones, and as many near the best trials
 constexpr int64_t kNear = 8;            // the best trials, whose neighbours are candidates
-constexpr int64_t kMostFlips = 3;       // entries in which a neighbour differs
+constexpr int64_t kMaxFlips = 3;        // entries in which a neighbour differs
 constexpr double kNoise = 1e-3;         // of the values, which are scaled to a variance of 1
 constexpr int64_t kTriesOfNewOne = 64;  // random vectors, until one is new
 
@@ -36,7 +36,7 @@ SkipVector random_vector(int64_t size, Draws& draws) {
 }
 
 SkipVector neighbour(SkipVector of, Draws& draws) {
-  for (int64_t flips = 1 + draws.below(kMostFlips); flips > 0; --flips)
+  for (int64_t flips = 1 + draws.below(kMaxFlips); flips > 0; --flips)
     of[static_cast<size_t>(draws.below(std::ssize(of)))] ^= 1;
   return of;
 }

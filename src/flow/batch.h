@@ -35,12 +35,12 @@ struct DocumentWeights {
   float power = 1;  // the sum of their weights, before the softmax divides, is raised to this power
   int32_t most =
       // maximum number of documents that a query sees, those that receive most of its attention; at most
-      // kMostDocuments. 0: all
+      // kMaxChosenDocuments. 0: all
       0;
 
   bool operator==(const DocumentWeights&) const = default;
 };
-inline constexpr int32_t kMostDocuments = 16;
+inline constexpr int32_t kMaxChosenDocuments = 16;
 
 // The slots that a span's tokens see, if these are not all slots up to their own. A token sees a slot if every part
 // that is present lets it. The keys that it sees count, in slot order, as keys 0, 1, 2, ... of a stream that holds

@@ -36,7 +36,7 @@ struct FourOfEight {
   static constexpr int kValues = 32, kStored = 16;
   static constexpr int kValuesAt = 6;
   static constexpr int kBytes = kValuesAt + kStored * kBits / 8;
-  static constexpr int kMost = (1 << (kBits - 1)) - 1;
+  static constexpr int kMax = (1 << (kBits - 1)) - 1;
 
   // Stored value i.
   static int stored(const uint8_t* block, int i) {
@@ -93,7 +93,7 @@ struct FourOfEight {
       const float inverse = kBits == 8 ? d.inverse : d.stored != 0 ? 1.0f / d.stored : 0.0f;
       store_u16(block, d.bits);
       for (int i = 0; i < kStored; ++i)
-        store(block, i, round_clamped(kept[i] * inverse, kBits == 8 ? -kMost : -kMost - 1, kMost));
+        store(block, i, round_clamped(kept[i] * inverse, kBits == 8 ? -kMax : -kMax - 1, kMax));
     });
   }
 
@@ -104,9 +104,9 @@ struct FourOfEight {
  private:
   // 8 bits cover the range, as Q8_0 does; of 4 bits a search is worth it.
   static float scale_of(const float* kept) {
-    if constexpr (kBits == 8) return std::fabs(largest_signed(kept, kStored)) / kMost;
-    const auto round = [](float value) { return static_cast<float>(round_clamped(value, -kMost - 1, kMost)); };
-    return fit_scale(kept, kStored, -kMost - 1, 9, round);
+    if constexpr (kBits == 8) return std::fabs(largest_signed(kept, kStored)) / kMax;
+    const auto round = [](float value) { return static_cast<float>(round_clamped(value, -kMax - 1, kMax)); };
+    return fit_scale(kept, kStored, -kMax - 1, 9, round);
   }
 };
 

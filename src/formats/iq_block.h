@@ -13,8 +13,8 @@ namespace millrace {
 
 inline constexpr int kIqValues = 256;
 
-// A block as codes under scales. Formats with scales for 16 values have 16 of them; IQ3 has 8; the other ones with
-// scales for 32 give each twice.
+// A block as codes under scales. There are 16 scales for formats with a scale for 16 values, and 8 for IQ3. Other
+// formats with a scale for 32 values store each scale twice.
 struct IqBlock {
   alignas(16) uint8_t code[kIqValues];
   int8_t scale[16];  // 2 s + 1

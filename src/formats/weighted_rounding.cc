@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostValues = 256;  // of a block
-constexpr int kMostBytes = 256;
+constexpr int kMaxValues = 256;  // of a block
+constexpr int kMaxBytes = 256;
 constexpr int kSimpleValues = 32;
 
 // value = d * (level - 2^(bits - 1)), d in F16 at the block's start.
@@ -77,7 +77,7 @@ const BlockEncoder* find_encoder(const Format& format) {
 }
 
 double weighted_error(const Format& format, const float* x, const float* weights, const uint8_t* block) {
-  float rounded[kMostValues];
+  float rounded[kMaxValues];
   format.decode(block, rounded, format.block_values);
   double sum = 0;
   for (int j = 0; j < format.block_values; ++j) {
@@ -93,8 +93,8 @@ bool rounds_by_weights(const Format& format) { return find_encoder(format) != nu
 
 void encode_weighted(const Format& format, const float* source, const float* weights, uint8_t* destination, int64_t n) {
   const BlockEncoder& encoder = *find_encoder(format);
-  float clean[kMostValues];
-  uint8_t block[kMostBytes] = {};
+  float clean[kMaxValues];
+  uint8_t block[kMaxBytes] = {};
   for (int64_t i = 0; i + format.block_values <= n; i += format.block_values, destination += format.block_bytes) {
     for (int j = 0; j < format.block_values; ++j) clean[j] = clamp_finite(source[i + j], kLargestBlockValue);
     format.encode(clean, destination, format.block_values);

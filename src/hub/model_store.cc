@@ -23,7 +23,7 @@ using StoreJson = nlohmann::ordered_json;
 
 constexpr const char* kDescription = "millrace.json";
 constexpr const char* kDraftFolder = "draft";  // beside the files of the model that it drafts for
-constexpr size_t kMostDescriptionBytes = size_t{16} << 20;
+constexpr size_t kMaxDescriptionBytes = size_t{16} << 20;
 constexpr auto kBlobAge = std::chrono::hours(24);  // an upload that no model uses is deleted after this time
 
 fs::path default_store() {
@@ -207,10 +207,10 @@ std::optional<StoredModel> ModelStore::read(const Place& place) const {
   const fs::path folder = model_folder(place), path = folder / kDescription;
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  std::string text(kMostDescriptionBytes + 1, '\0');
+  std::string text(kMaxDescriptionBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  const StoreJson json = text.size() > kMostDescriptionBytes ? StoreJson() : parse_json<StoreJson>(text);
+  const StoreJson json = text.size() > kMaxDescriptionBytes ? StoreJson() : parse_json<StoreJson>(text);
   if (!json.is_object()) return std::nullopt;
   StoredModel out{.name = place.text(), .path = store_text(json, "built_in")};
   out.about = {.from = store_text(json, "from"),

@@ -253,8 +253,8 @@ std::string instruction(const std::string& head, const std::string& value) {
 }  // namespace
 
 Result<Modelfile> parse_modelfile(std::string_view text) {
-  constexpr size_t kMostBytes = size_t{4} << 20;
-  if (text.size() > kMostBytes) return Error::user("Modelfile: is larger than 4 MiB");
+  constexpr size_t kMaxModelfileBytes = size_t{4} << 20;
+  if (text.size() > kMaxModelfileBytes) return Error::user("Modelfile: is larger than 4 MiB");
   const std::string utf8 = decoded(text);
   return ModelfileReader(utf8).read();
 }

@@ -22,6 +22,6 @@ struct Codebook;
 const Format& codebook_format(const Codebook& book);
 // A bound of the weights' magnitudes, and the largest that Q8_0 can hold.
 double largest_weight(const Codebook& book);
-inline constexpr double kMostQ8Weight = 65504.0 * 127;
+inline constexpr double kMaxQ8Weight = 65504.0 * 127;
 
 }  // namespace millrace

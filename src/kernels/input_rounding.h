@@ -27,8 +27,8 @@ bool valid_segment(const InputSegment& segment);
 // The largest number: 127 of int8, 7 of int4, 448 of E4M3 (whose last code is NaN), 6 of E2M1.
 float largest_number(const InputSegment& segment);
 
-// In place: to the nearest number; of two equally near, the one with an even mantissa. A group with NaN or infinity
-// becomes NaN; one below 2^-100 zeros.
+// Rounds in place to the nearest number; if two are equally near, to the one with an even mantissa. A group with NaN or
+// infinity becomes NaN; a group below 2^-100 becomes zeros.
 void round_inputs(const PartKernels& kernels, std::span<const InputSegment> rounding, float* x);
 void round_inputs(std::span<const InputSegment> rounding, float* x);  // by the reference kernels
 

@@ -75,9 +75,9 @@ inline constexpr float kUnifiedRange[2] = {0x1p-60f, 0x1p60f};  // exclusive
 inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys and values have different formats
 inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_tiles reads
 
-inline constexpr int kMostCode = 63;
-inline constexpr int64_t kTurnTokens = 32;   // tokens that KeyTurns::offsets is for
-inline constexpr int64_t kMostOutliers = 4;  // maximum for a group of levels
+inline constexpr int kMaxCode = 63;
+inline constexpr int64_t kTurnTokens = 32;  // tokens that KeyTurns::offsets is for
+inline constexpr int64_t kMaxOutliers = 4;  // maximum for a group of levels
 
 // How keys that were stored before RoPE are rotated to their positions. A token's angle is the sum of the angle of its
 // block, the angle of its place in the block, and, for kernels that work on kTurnTokens tokens at a time, the angle of
@@ -99,7 +99,7 @@ struct KeyTurns {
 //          | in a stream's first block, the first tokens' rows, f16 [sink_tokens][dims], as they were before encoding
 struct LevelTiles {
   int bits = 4;
-  // As AffineRows::codes: whole numbers from -kMostCode to kMostCode, or, with `turns`, any from -1 to 1.
+  // As AffineRows::codes: whole numbers from -kMaxCode to kMaxCode, or, with `turns`, any from -1 to 1.
   const float* codes = nullptr;
   const float* value_codes = nullptr;  // codes of values, if they differ
   int64_t stride = 0;

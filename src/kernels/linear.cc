@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMaxBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide its startup
-constexpr int64_t kLeastBytes =
+constexpr int64_t kMinBytes =
     128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;   // the same for values to be rounded
@@ -37,7 +37,7 @@ ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
   const int64_t most =
       std::max<int64_t>(2, kMaxBytes / tile_bytes);  // two: kernels multiply one token by some together
-  return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
+  return {.least = std::min(most, kMinBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 
 // Calls of kernels that prepare tables for few tokens are longer: at best one for each thread.

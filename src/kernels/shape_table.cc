@@ -10,8 +10,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostRows = 4096;
-constexpr int64_t kMostSize = int64_t{1} << 31;
+constexpr int64_t kMaxRows = 4096;
+constexpr int64_t kMaxSize = int64_t{1} << 31;
 
 Error wrong_shape(const std::string& source, std::string_view what) {
   return Error::user(fmt::format("{}: kernel_shapes: {}", source, what));
@@ -29,14 +29,14 @@ Result<ShapeTable::Row> read_row(const nlohmann::ordered_json& json, const std::
       return wrong_shape(source, fmt::format("{} must be a whole number from 1 to {}", key, most));
     return found->get<int64_t>();
   };
-  MILLRACE_TRY(row.rows, number("rows", kMostSize));
-  MILLRACE_TRY(row.cols, number("cols", kMostSize));
+  MILLRACE_TRY(row.rows, number("rows", kMaxSize));
+  MILLRACE_TRY(row.cols, number("cols", kMaxSize));
   if (json.contains("gemv_to") && json["gemv_to"] != 0) {
-    MILLRACE_TRY(row.gemv_to, number("gemv_to", kMostSize));
+    MILLRACE_TRY(row.gemv_to, number("gemv_to", kMaxSize));
   }
   row.tiles_from = ShapeTable::kNever;
   if (json.contains("tiles_from") && json["tiles_from"].is_null()) return row;
-  MILLRACE_TRY(row.tiles_from, number("tiles_from", kMostSize));
+  MILLRACE_TRY(row.tiles_from, number("tiles_from", kMaxSize));
   return row;
 }
 
@@ -49,8 +49,8 @@ Result<ShapeTable> ShapeTable::parse(std::string_view text, const std::string& s
         fmt::format("{}: has no kernel_shapes; `millrace bench --calibrate -o FILE` writes them", source));
   const auto& shapes = json["kernel_shapes"];
   if (!shapes.is_object() || !shapes.contains("rows") || !shapes["rows"].is_array() ||
-      std::ssize(shapes["rows"]) > kMostRows)
-    return wrong_shape(source, fmt::format("must have at most {} rows", kMostRows));
+      std::ssize(shapes["rows"]) > kMaxRows)
+    return wrong_shape(source, fmt::format("must have at most {} rows", kMaxRows));
   if (!shapes.contains("isa") || shapes["isa"] != isa_name(isa))
     return wrong_shape(source, fmt::format("measured with another instruction set than {}", isa_name(isa)));
   std::vector<Row> rows;

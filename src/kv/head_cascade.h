@@ -17,7 +17,7 @@ class HeadCascade {
  public:
   static constexpr double kUnit = 1.0 / (1 << 20);
   // maximum size of a token's outputs in one head and layer, so that no sum overflows
-  static constexpr double kMostSize = 1e4;
+  static constexpr double kMaxSize = 1e4;
   HeadCascade(int64_t layers, int64_t heads);
   // So that a step allocates nothing, with drafts of up to `drafted` tokens.
   void reserve(int64_t drafted);

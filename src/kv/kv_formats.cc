@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kProgressive = "progressive";
-constexpr double kMostBitsWithResidual = 9;  // maximum bits of a value in a row; the residual doubles them
+constexpr double kMaxBitsWithResidual = 9;  // maximum bits of a value in a row; the residual doubles them
 
 Result<const Format*> find_rows(const KernelTable& kernels, const std::string& option, const std::string& name) {
   std::string known;
@@ -53,9 +53,9 @@ Result<void> set_windows(const KernelTable& kernels, const OptionValues& given, 
 // Rows with residuals.
 Result<void> set_residuals(const KernelTable& kernels, const OptionValues& given, KvFormats& formats) {
   MILLRACE_TRY(formats.keys, find_rows(kernels, "format", given.text("format")));
-  if (formats.keys->bits_per_value() > kMostBitsWithResidual)
+  if (formats.keys->bits_per_value() > kMaxBitsWithResidual)
     return Error::user(fmt::format("format: {} has {} bits a value, at most {} are split into two parts",
-                                   formats.keys->name, formats.keys->bits_per_value(), kMostBitsWithResidual));
+                                   formats.keys->name, formats.keys->bits_per_value(), kMaxBitsWithResidual));
   formats.values = formats.keys;
   formats.residual_below = given.number("below");
   return {};

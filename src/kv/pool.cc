@@ -123,14 +123,14 @@ std::vector<int64_t> KvLayout::state_values() const {
 
 int64_t KvLayout::state_bytes() const { return StatePool::slot_bytes(state_values()); }
 
-Result<void> KvLayout::set_heads_apart() {
+Result<void> KvLayout::use_per_head_tables() {
   MILLRACE_TRY_VOID(check_equal_heads());
   by_layer = true;
-  heads_apart = layers.empty() ? 1 : layers.front().kv_heads;
+  per_head_tables = layers.empty() ? 1 : layers.front().kv_heads;
   std::vector<KvLayer> heads;
   for (KvLayer layer : layers) {
     layer.kv_heads = 1;
-    heads.insert(heads.end(), static_cast<size_t>(heads_apart), layer);
+    heads.insert(heads.end(), static_cast<size_t>(per_head_tables), layer);
   }
   layers = std::move(heads);
   return {};
@@ -139,7 +139,7 @@ Result<void> KvLayout::set_heads_apart() {
 Result<void> KvLayout::check_alike() const {
   if (encodes()) return Error::unsupported("KV cache: blocks by layer are not of formats that encode whole blocks");
   if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, with groups of windows");
-  if (std::ssize(layers) % heads_apart != 0) return Error::internal("KV cache: a layer without some of its heads");
+  if (std::ssize(layers) % per_head_tables != 0) return Error::internal("KV cache: a layer without some of its heads");
   return check_equal_heads();
 }
 
@@ -196,9 +196,9 @@ Result<void> KvLayout::check() const {
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose q8_0",
           format_name()));
-    if (stores_residuals(layer) && layer.head_dim > kMostResidualValues)
+    if (stores_residuals(layer) && layer.head_dim > kMaxResidualValues)
       return Error::unsupported(fmt::format("KV format {}: heads have at most {} dims, the model has {}; choose q8_0",
-                                            format_name(), kMostResidualValues, layer.head_dim));
+                                            format_name(), kMaxResidualValues, layer.head_dim));
     for (const Format* one : {format, values()}) {
       if (layer.head_dim % one->block_values == 0) continue;
       return Error::unsupported(

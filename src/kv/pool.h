@@ -13,7 +13,7 @@
 //
 // If layers store different numbers of tokens (KvLayout::by_layer), every layer has its own blocks. A block then
 // belongs to one layer; ids, free blocks and memory are counted over all layers together. There is one buffer:
-// [K, V][kv_head][block id][token in block][row_bytes]. If heads store different numbers (KvLayout::heads_apart), a
+// [K, V][kv_head][block id][token in block][row_bytes]. If heads store different numbers (KvLayout::per_head_tables), a
 // layer of the pool is one KV head of a layer of the model.
 //
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
@@ -81,7 +81,7 @@ struct KvLayout {
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
   bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
   // By layer: the layers here that each layer of the model has, one for each of its KV heads; 1: the heads share one.
-  int64_t heads_apart = 1;
+  int64_t per_head_tables = 1;
   // Above 0: each row has a residual (kv/row_residuals.h). A query whose largest attention weight is below this value
   // reads the residuals, too.
   double residual_below = 0;
@@ -90,7 +90,7 @@ struct KvLayout {
   // needs, and makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
   // Every layer is a group, and so is every KV head of each. Errors: unsupported (layers with different heads).
-  Result<void> set_heads_apart();
+  Result<void> use_per_head_tables();
   // Raises the block size of all groups of a virtual pool to whole pages. Errors: unsupported (a codec, because
   // encode_with() chose the sizes of its tail and tiles).
   Result<void> use_whole_pages(int64_t page_bytes);
@@ -235,7 +235,7 @@ class KvPool {
   bool by_layer() const { return layout_.by_layer; }
   // Returns the pool's layer for layer `index` of a model whose first layer here is `first`; if heads have their own
   // tables, the layer of its first head.
-  int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.heads_apart; }
+  int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.per_head_tables; }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
   bool evicts() const { return evicts_; }                                      // KvPoolOptions

@@ -120,9 +120,9 @@ TEST(KvLayouts, HaveRestsIfAGroupHas) {
 
 TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {
   KvLayout layout{find_format("f16"), 4, {{3, 32}, {3, 32}}};
-  ASSERT_TRUE(layout.set_heads_apart().ok());
+  ASSERT_TRUE(layout.use_per_head_tables().ok());
   EXPECT_TRUE(layout.by_layer);
-  EXPECT_EQ(layout.heads_apart, 3);
+  EXPECT_EQ(layout.per_head_tables, 3);
   EXPECT_EQ(layout.tables(), 6);
   EXPECT_EQ(layout.heads(), 6);
   for (const KvLayer& layer : layout.layers) {
@@ -135,11 +135,11 @@ TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {
   EXPECT_EQ(layout.check().error().message, "KV cache: a layer without some of its heads");
 
   KvLayout unequal{find_format("f16"), 4, {{3, 32}, {2, 32}}};
-  EXPECT_EQ(unequal.set_heads_apart().error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(unequal.use_per_head_tables().error().kind, ErrorKind::unsupported);
   EXPECT_FALSE(unequal.by_layer) << "an error changes nothing";
   KvLayout none{find_format("f16"), 4, {}};
-  ASSERT_TRUE(none.set_heads_apart().ok());
-  EXPECT_EQ(none.heads_apart, 1);
+  ASSERT_TRUE(none.use_per_head_tables().ok());
+  EXPECT_EQ(none.per_head_tables, 1);
 }
 
 TEST(KvPoolLimits, InconsistentCountsAreReported) {

@@ -13,14 +13,14 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostResidualValues = kMaxMixedHeadDim;  // maximum number of values in a row with a residual
+inline constexpr int64_t kMaxResidualValues = kMaxMixedHeadDim;  // maximum number of values in a row with a residual
 
 // `residual_offset`: bytes from a row to its residual; 0: it has none.
 inline void encode_with_residual(const RowCodec& codec, const float* values, int64_t residual_offset, int64_t n,
                                  uint8_t* row) {
   codec.encode(values, row, n);
   if (residual_offset == 0) return;
-  std::array<float, kMostResidualValues> left;
+  std::array<float, kMaxResidualValues> left;
   codec.decode(row, left.data(), n);
   for (int64_t i = 0; i < n; ++i) left[static_cast<size_t>(i)] = values[i] - left[static_cast<size_t>(i)];
   codec.encode(left.data(), row + residual_offset, n);
@@ -31,7 +31,7 @@ inline void decode_with_residual(const RowCodec& codec, const uint8_t* row, int6
                                  float* values) {
   codec.decode(row, values, n);
   if (residual_offset == 0) return;
-  std::array<float, kMostResidualValues> left;
+  std::array<float, kMaxResidualValues> left;
   codec.decode(row + residual_offset, left.data(), n);
   for (int64_t i = 0; i < n; ++i) values[i] += left[static_cast<size_t>(i)];
 }

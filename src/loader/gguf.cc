@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 1024;  // the specification says 64; some writers exceed it
-constexpr uint64_t kLeastInfoBytes = 8 + 4 + 8 + 4 + 8;
+constexpr uint64_t kMinInfoBytes = 8 + 4 + 8 + 4 + 8;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
 
@@ -45,7 +45,7 @@ Result<Header> read_header(ByteReader& reader, const std::string& file) {
   if (!reader.read(header.tensors) || !reader.read(header.keys)) {
     return Error::corrupt(fmt::format("{}: file ends inside its header", file));
   }
-  if (header.tensors > kMaxTensors || header.tensors > reader.left() / kLeastInfoBytes) {
+  if (header.tensors > kMaxTensors || header.tensors > reader.left() / kMinInfoBytes) {
     return Error::corrupt(fmt::format("{}: header declares {} tensors, more than its {} bytes can hold", file,
                                       header.tensors, reader.left()));
   }

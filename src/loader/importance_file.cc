@@ -20,7 +20,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
-constexpr int64_t kMostName = 1 << 16;
+constexpr int64_t kMaxName = 1 << 16;
 
 bool usable(float value) { return std::isfinite(value) && value >= 0; }
 
@@ -47,7 +47,7 @@ class OlderReader {
 
   bool read_text(std::string_view& text) {
     int32_t length = 0;
-    return in_.read(length) && length >= 0 && length <= kMostName && in_.take_text(static_cast<uint64_t>(length), text);
+    return in_.read(length) && length >= 0 && length <= kMaxName && in_.take_text(static_cast<uint64_t>(length), text);
   }
 
   Result<void> read_entry() {

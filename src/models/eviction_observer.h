@@ -66,7 +66,7 @@ class EvictionObserver final : public ForwardObserver {
   // that group counts.
   void queries(const AttentionInput& in) override {
     if (mass_.spans.empty() || (in.layer.group != 0 && !in.kv.by_layer())) return;
-    if (in.kv.layout().heads_apart > 1) return queries_apart(in, in.kv.layout().heads_apart);
+    if (in.kv.layout().per_head_tables > 1) return queries_apart(in, in.kv.layout().per_head_tables);
     for (size_t i = 0; i < observed_.size(); ++i) {
       if (const HeadCascade* heads = observed_[i]->kv_heads()) mass_.spans[i].attends = heads->kept(in.layer.group);
       if (observed_[i]->layers() == 1) continue;
@@ -96,7 +96,7 @@ class EvictionObserver final : public ForwardObserver {
       spans_.clear();
       for (int64_t head = 0; head < heads; ++head) add_spans(true, in.layer.group + head);
       observe_added(
-          [&] { observe_heads_apart(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_); });
+          [&] { observe_per_head_tables(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_); });
     }
     spans_.clear();
     add_spans(false, 0);
@@ -136,7 +136,7 @@ class EvictionObserver final : public ForwardObserver {
   static int64_t head_size(const float* values, int64_t count) {
     float sum = 0;
     for (int64_t i = 0; i < count; ++i) sum += std::fabs(values[i]);
-    return std::llround(std::min(static_cast<double>(sum), HeadCascade::kMostSize) / HeadCascade::kUnit);
+    return std::llround(std::min(static_cast<double>(sum), HeadCascade::kMaxSize) / HeadCascade::kUnit);
   }
 
   ModelRunner& runner_;

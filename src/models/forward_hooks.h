@@ -28,8 +28,8 @@ struct LinearInput {
 };
 
 // One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()]; the layer's heads are the first of it. If
-// KV heads have their own tables (KvLayout::heads_apart), each head is a layer here. The batch's keys and values are
-// stored.
+// KV heads have their own tables (KvLayout::per_head_tables), each head is a layer here. The batch's keys and values
+// are stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;

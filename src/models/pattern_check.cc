@@ -19,9 +19,9 @@ Result<void> check_residuals(const ArchSpec& spec, const KvPool& kv, const Forwa
         kv.layout().format_name()));
   for (LayerSpec layer : spec.layers) {
     set_own_sizes(spec, layer);
-    if (layer.kv_heads > 0 && layer.heads / layer.kv_heads > kMostFlatRows)
+    if (layer.kv_heads > 0 && layer.heads / layer.kv_heads > kMaxFlatRows)
       return Error::unsupported(fmt::format("KV format {}: at most {} heads may share a KV head, of this model {} do",
-                                            kv.layout().format_name(), kMostFlatRows, layer.heads / layer.kv_heads));
+                                            kv.layout().format_name(), kMaxFlatRows, layer.heads / layer.kv_heads));
   }
   return {};
 }
@@ -46,9 +46,9 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
     return Error::unsupported(fmt::format(
         "attention {}: KV format {}: values of hops are stored without residuals; use q8_0, or another pattern",
         pattern->text(), kv.layout().format_name()));
-  if (dynamic && block > kMostDynamicBlock)
+  if (dynamic && block > kMaxDynamicBlock)
     return Error::user(
-        fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMostDynamicBlock, block));
+        fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMaxDynamicBlock, block));
   const int64_t sets = pattern_layer_sets(pattern);
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
@@ -57,12 +57,12 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
           fmt::format("attention {}: this model has recurrent layers, which see no single tokens", pattern->text()));
     if (layer.window > 0 && layer.window < limits.context) continue;
     sees_all = true;
-    if (diffusing_pattern(pattern) && layer.head_dim > kMostHopDim)
+    if (diffusing_pattern(pattern) && layer.head_dim > kMaxHopDim)
       return Error::unsupported(fmt::format("attention {}: heads have {} dims, at most {} are supported",
-                                            pattern->text(), layer.head_dim, kMostHopDim));
-    if (dynamic && layer.head_dim > kMostDynamicDim)
+                                            pattern->text(), layer.head_dim, kMaxHopDim));
+    if (dynamic && layer.head_dim > kMaxDynamicDim)
       return Error::unsupported(fmt::format("attention {}: heads have {} dims, at most {} are supported",
-                                            pattern->text(), layer.head_dim, kMostDynamicDim));
+                                            pattern->text(), layer.head_dim, kMaxDynamicDim));
   }
   if (sees_all && sets > 0 && std::ssize(kv.layout().layers) != (1 + sets) * spec.layer_count())
     return Error::internal(fmt::format("attention {}: the KV pool has no room for its layers", pattern->text()));

@@ -16,7 +16,7 @@ TensorTrain checked_tensor_train(const ModelFiles& files) {
   TensorTrain out;
   const StoredTensor* stored = files.find(kTensorTrain);
   if (!stored) return out;
-  std::array<float, 2 * TensorTrain::kMostModes> numbers = {};
+  std::array<float, 2 * TensorTrain::kMaxModes> numbers = {};
   out.modes = static_cast<int>(stored->tensor.cols());
   std::memcpy(numbers.data(), stored->tensor.data, static_cast<size_t>(out.modes) * 2 * sizeof(float));
   for (int i = 0; i < out.modes; ++i) {
@@ -34,15 +34,15 @@ Result<TensorTrain> read_tensor_train(const ModelFiles& files, int64_t width) {
     return Error::corrupt(fmt::format("{}: tensor {} at offset {} {}", files.path, stored->name, stored->offset, what));
   };
   if (tensor.format != find_format("f32") || tensor.rank != 2 || tensor.rows() != 2 || tensor.cols() < 1 ||
-      tensor.cols() > TensorTrain::kMostModes)
+      tensor.cols() > TensorTrain::kMaxModes)
     return wrong(fmt::format("is {} of shape [{}, {}], must be F32 [2, modes] with 1 to {} modes", stored->type_name,
-                             tensor.rows(), tensor.cols(), TensorTrain::kMostModes));
+                             tensor.rows(), tensor.cols(), TensorTrain::kMaxModes));
   std::vector<float> numbers(static_cast<size_t>(tensor.values()));
   tensor.format->decode(tensor.data, numbers.data(), tensor.values());
   int64_t product = 1;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const bool size = i < numbers.size() / 2;
-    const auto most = static_cast<float>(size ? width : i + 1 == numbers.size() ? 1 : TensorTrain::kMostRank);
+    const auto most = static_cast<float>(size ? width : i + 1 == numbers.size() ? 1 : TensorTrain::kMaxRank);
     if (!(numbers[i] >= 1) || numbers[i] > most || numbers[i] != std::floor(numbers[i]))
       return wrong(fmt::format("holds {}, must be sizes and ranks from 1 to {}", numbers[i], most));
     if (size && (product *= static_cast<int64_t>(numbers[i])) > width) break;

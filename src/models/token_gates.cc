@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostDims = 1 << 16;
+constexpr int64_t kMaxDims = 1 << 16;
 constexpr size_t kLanes = 16;  // partial sums, so that a compiler may use vectors; the order of sums is fixed
 
 float dot(const float* a, const float* b, size_t n) {
@@ -38,9 +38,9 @@ Result<void> load_pairs(WeightLoader& loader, const std::string& prefix, int64_t
   for (size_t i = 0; i < 3; ++i) found[i] = loader.find(names[i]);
   if (!found[0] && !found[1] && !found[2]) return {};
   const int64_t dims = found[0] ? found[0]->tensor.rows() : found[1] ? found[1]->tensor.rows() : 1;
-  if (dims < 1 || dims > kMostDims)
+  if (dims < 1 || dims > kMaxDims)
     return Error::corrupt(fmt::format("tensor {}: gates of {} dims; 1 to {} are supported",
-                                      (found[0] ? found[0] : found[1])->name, dims, kMostDims));
+                                      (found[0] ? found[0] : found[1])->name, dims, kMaxDims));
   MILLRACE_TRY(const auto query, loader.table(names[0], dims, width));
   MILLRACE_TRY(const auto key, loader.table(names[1], dims, width));
   MILLRACE_TRY(const auto bias, loader.vector(names[2], 1));

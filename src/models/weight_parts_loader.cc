@@ -17,7 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
-constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
+constexpr int64_t kMaxInteger = 1 << 24;  // that F32 stores exactly, as all below
 constexpr std::string_view kLowRankA = ".low_rank_a", kLowRankB = ".low_rank_b";
 constexpr std::string_view kPartEndings[] = {
     ".input_shift",   ".input_scale",   ".input_hadamard",  ".input_order",     ".input_format", ".low_rank_a",
@@ -85,9 +85,9 @@ class PartsReader {
       MILLRACE_TRY(const auto of_rows, this->values(*scales, at_.total_rows));
       book.row_scales.assign(of_rows.begin() + at_.begin, of_rows.begin() + at_.begin + at_.rows);
     }
-    if (codebook_format(book).encode && largest_weight(book) > kMostQ8Weight)
+    if (codebook_format(book).encode && largest_weight(book) > kMaxQ8Weight)
       return wrong(*stored, fmt::format("stands for weights of up to {:.3g}, may have at most {:.3g}",
-                                        largest_weight(book), kMostQ8Weight));
+                                        largest_weight(book), kMaxQ8Weight));
     return {};
   }
 
@@ -103,12 +103,12 @@ class PartsReader {
     const auto power = [](int64_t n, int64_t most) {
       return n >= 1 && n <= most && std::has_single_bit(static_cast<uint64_t>(n));
     };
-    if (books < 1 || books > Codebook::kMostBooks || !power(dim, Codebook::kMostDim) || entries < 2 ||
-        !power(entries, int64_t{1} << Codebook::kMostBits) || at_.cols % dim != 0)
+    if (books < 1 || books > Codebook::kMaxBooks || !power(dim, Codebook::kMaxDim) || entries < 2 ||
+        !power(entries, int64_t{1} << Codebook::kMaxBits) || at_.cols % dim != 0)
       return wrong(stored, fmt::format("has {} books of {} entries of {} values: at most {} books, {} entries and {} "
                                        "values, both powers of two, for {} columns",
-                                       books, entries, dim, Codebook::kMostBooks, 1 << Codebook::kMostBits,
-                                       Codebook::kMostDim, at_.cols));
+                                       books, entries, dim, Codebook::kMaxBooks, 1 << Codebook::kMaxBits,
+                                       Codebook::kMaxDim, at_.cols));
     book.books = static_cast<int>(books);
     book.dim = static_cast<int>(dim);
     book.bits = std::countr_zero(static_cast<uint64_t>(entries));
@@ -119,7 +119,7 @@ class PartsReader {
     const int64_t tables = stored.tensor.dims[0];
     book.cols_per_table = at_.cols;
     if (const StoredTensor* groups = find(".codebook_groups")) {
-      MILLRACE_TRY(const auto sizes, integers(*groups, 2, kMostInteger));
+      MILLRACE_TRY(const auto sizes, integers(*groups, 2, kMaxInteger));
       book.rows_per_table = sizes[0];
       book.cols_per_table = sizes[1];
       if (sizes[0] < 1 || sizes[1] < 1 || sizes[1] % book.dim != 0)
@@ -165,7 +165,7 @@ class PartsReader {
   // Whole numbers from 0 to `most`.
   Result<std::vector<int32_t>> integers(const StoredTensor& stored, int64_t n, int64_t most) const {
     MILLRACE_TRY(const std::vector<float> read, values(stored, n));
-    most = std::min(most, kMostInteger);
+    most = std::min(most, kMaxInteger);
     std::vector<int32_t> out;
     out.reserve(read.size());
     for (float value : read) {
@@ -365,7 +365,7 @@ int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, cons
   if (!tables || tables->tensor.rank != 4) return 0;
   const auto& [count, books, entries, dim] = tables->tensor.dims;
   const int64_t bits = std::bit_width(static_cast<uint64_t>(entries)) - 1;
-  if (bits < 1 || bits > Codebook::kMostBits || books < 1 || books > Codebook::kMostBooks || dim > Codebook::kMostDim)
+  if (bits < 1 || bits > Codebook::kMaxBits || books < 1 || books > Codebook::kMaxBooks || dim > Codebook::kMaxDim)
     return 0;
   const int64_t rows = stored.tensor.rows(), cols = stored.tensor.cols() * 8 / (bits * books) * dim;
   if (!indices) return rows * cols;

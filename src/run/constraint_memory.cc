@@ -8,8 +8,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMaxDefault = int64_t{64} << 20;
-constexpr int64_t kLeastBytes = int64_t{4} << 20;  // in addition to the vocabulary
-constexpr int kCompilesAtOnce = 2;                 // so a short one need not wait for a long one
+constexpr int64_t kMinBytes = int64_t{4} << 20;  // in addition to the vocabulary
+constexpr int kCompilesAtOnce = 2;               // so a short one need not wait for a long one
 
 // Upper bound: a node for each byte, and the memory for sorting.
 int64_t vocabulary_bytes(const Tokenizer& tokenizer) {
@@ -26,7 +26,7 @@ Result<CompiledGrammar> named(Result<CompiledGrammar> compiled) {
 
 }  // namespace
 
-int64_t least_constraint_memory(const Tokenizer& tokenizer) { return vocabulary_bytes(tokenizer) + kLeastBytes; }
+int64_t least_constraint_memory(const Tokenizer& tokenizer) { return vocabulary_bytes(tokenizer) + kMinBytes; }
 
 int64_t default_constraint_memory(const Tokenizer* tokenizer, int64_t budget) {
   if (!tokenizer || budget <= 0) return 0;
@@ -42,12 +42,12 @@ Result<void> ConstraintMemory::open() {
   GrammarBounds bounds;
   if (accounts_ && accounts_->budget() > 0) {
     const int64_t vocabulary = vocabulary_bytes(tokenizer_);
-    if (bytes_ < vocabulary + kLeastBytes)
+    if (bytes_ < vocabulary + kMinBytes)
       return Error::unsupported(
           fmt::format("constraint: of the memory budget of {}, {} are kept for structured output, and this vocabulary "
                       "needs {}; raise the budget, "
                       "lower the context or the KV tokens, or set --constraint-memory",
-                      format_bytes(accounts_->budget()), format_bytes(bytes_), format_bytes(vocabulary + kLeastBytes)));
+                      format_bytes(accounts_->budget()), format_bytes(bytes_), format_bytes(vocabulary + kMinBytes)));
     const int64_t rest = bytes_ - vocabulary, compile = rest / 4 / kCompilesAtOnce;
     bounds.mask_bytes = bounds.grammar_bytes = static_cast<size_t>(rest / 8);
     bounds.used_bytes = static_cast<size_t>(rest / 8 + rest / 4);

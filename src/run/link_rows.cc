@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostDocumentsOfPrompt = 1024;  // as a request to the server may have
+constexpr int64_t kMaxDocumentsOfPrompt = 1024;  // as a request to the server may have
 constexpr const char* kOption = "context kvlink: link_embeddings";
 
 Result<ModelFiles> open_rows(const std::string& path) {
@@ -63,7 +63,7 @@ Result<std::unique_ptr<const LinkRows>> LinkRows::load(const LinkRowsChoice& cho
         kOption, choice.path));
   MILLRACE_TRY_VOID(check_rows(*stored, choice, width));
   const Tensor& tensor = stored->tensor;
-  const int64_t documents = std::min((tensor.rows() - choice.first) / choice.each, kMostDocumentsOfPrompt);
+  const int64_t documents = std::min((tensor.rows() - choice.first) / choice.each, kMaxDocumentsOfPrompt);
   auto made = std::make_unique<LinkRows>();
   made->choice_ = choice;
   MILLRACE_TRY(made->memory_, MemoryHold::take(std::move(accounts), "link embeddings",

@@ -21,7 +21,7 @@ constexpr int64_t kRequestTokenBytes = 16;   // prompt, stream and table entries
 constexpr int64_t kUnreadEvents = 4096;      // of a stream with a slow reader ...
 constexpr int64_t kEventBytes = 256;         // ... each
 constexpr int64_t kListBytes = 32;           // of the list of an event's log-probabilities, without them
-constexpr int64_t kLeastRequests = 8 << 20;  // of all requests, so that engines with a short context have a queue, too
+constexpr int64_t kMinRequests = 8 << 20;    // of all requests, so that engines with a short context have a queue, too
 constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block in the prefix index, without its tokens
 constexpr int64_t kIdBytes = 12;             // references, holders and state of one id
 constexpr int64_t kBlockTableBytes = 16;     // its entries in the tables of a step
@@ -129,7 +129,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.
   memory.logits = forward.logits + 32 * spec.vocab * (options.max_streams > 1 ? threads : 1);
   memory.requests = std::max(
-      kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
+      kMinRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   if (has_tier(options)) {
     MILLRACE_TRY(const auto tier, chosen_tier(options));
     MILLRACE_TRY(memory.swap, tier.member.memory(layout, tier.options));

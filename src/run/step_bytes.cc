@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kInputMark = "MRI1", kOutputMark = "MRO1";  // frozen
-constexpr int64_t kMostIndex = int64_t{1} << 48;                       // of tokens in a stream
+constexpr int64_t kMaxIndex = int64_t{1} << 48;                        // of tokens in a stream
 
 // Calls `each` for every field of a value, in the order of the bytes.
 template <typename Value, typename Each>
@@ -117,18 +117,18 @@ bool within(int64_t value, int64_t least, int64_t most) { return value >= least 
 
 // Slots of `tokens` tokens from `slot` on are in so many blocks.
 bool covers(int64_t blocks, int64_t slot, int64_t tokens, int64_t block_tokens) {
-  return within(slot, 0, kMostIndex) && (slot + tokens + block_tokens - 1) / block_tokens <= blocks;
+  return within(slot, 0, kMaxIndex) && (slot + tokens + block_tokens - 1) / block_tokens <= blocks;
 }
 
 bool chunk_fits(const StepChunk& chunk, const StepBounds& bounds) {
-  return within(chunk.first, 0, kMostIndex) && within(chunk.keys, -kMostIndex, kMostIndex) &&
+  return within(chunk.first, 0, kMaxIndex) && within(chunk.keys, -kMaxIndex, kMaxIndex) &&
          within(chunk.tokens, 1, bounds.tokens) && within(chunk.drafted, 0, chunk.tokens - 1) &&
          (chunk.tree == 0 || (chunk.tree == chunk.drafted && chunk.tree <= kMaxTreeTokens && chunk.sees)) &&
          within(chunk.outputs, 0, chunk.tokens) &&
          covers(chunk.blocks, chunk.slot, chunk.tokens, bounds.block_tokens) &&
          within(chunk.windows, 0, bounds.groups - 1) && chunk.segment_heads >= 1 && chunk.segments >= 0 &&
          chunk.segments % chunk.segment_heads == 0 && (chunk.sees || chunk.segments == 0) &&
-         within(chunk.documents.most, 0, kMostDocuments) && chunk.state >= -1;
+         within(chunk.documents.most, 0, kMaxDocuments) && chunk.state >= -1;
 }
 
 // The chunks have the arrays' entries, no more and no fewer. Sums of entries do not overflow: each is at most the
@@ -180,7 +180,7 @@ class ChunkSums {
 bool values_fit(const StepInput& input, const StepBounds& bounds) {
   const int64_t last_token = bounds.vocab > 0 ? bounds.vocab - 1 : INT32_MAX;
   return std::ranges::all_of(input.tokens, [&](TokenId token) { return within(token, 0, last_token); }) &&
-         std::ranges::all_of(input.positions, [](int64_t position) { return within(position, 0, kMostIndex); }) &&
+         std::ranges::all_of(input.positions, [](int64_t position) { return within(position, 0, kMaxIndex); }) &&
          std::ranges::all_of(input.blocks, [&](BlockId block) { return within(block, 0, bounds.blocks - 1); }) &&
          std::ranges::all_of(input.segments, [](const KeySegment& s) { return s.begin >= 0 && s.begin <= s.end; });
 }

@@ -31,7 +31,7 @@ void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t
 
 Result<void> divide_by_budgets(KvLayout& layout, const EvictionRule* rule) {
   layout.by_layer = rule && rule->by_layer();
-  return rule && rule->by_head() ? layout.set_heads_apart() : Result<void>();
+  return rule && rule->by_head() ? layout.use_per_head_tables() : Result<void>();
 }
 
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,

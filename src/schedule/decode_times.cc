@@ -6,9 +6,9 @@
 namespace millrace {
 namespace {
 
-constexpr double kMostWeight = 16;   // weight of the past: steps of as many tokens
+constexpr double kMaxWeight = 16;    // weight of the past: steps of as many tokens
 constexpr double kForgotten = 1024;  // steps after which one counts no longer
-constexpr double kLeastSeen = 0.05;  // least weight of a neighbour
+constexpr double kMinSeen = 0.05;    // least weight of a neighbour
 constexpr double kLongestStall = 3;  // a stop of the machine counts as so many times the expected time
 
 double model_seconds(const CostModel& cost, double tokens) {
@@ -31,7 +31,7 @@ double DecodeTimes::weight(const Seen& seen) const {
 void DecodeTimes::observe(int64_t tokens, double seconds, const CostModel& cost) {
   const double expected = this->seconds(tokens, cost);
   Seen& seen = seen_[index(tokens)];
-  const double before = std::min(weight(seen), kMostWeight);
+  const double before = std::min(weight(seen), kMaxWeight);
   if (steps_ > 0) seconds = std::min(seconds, kLongestStall * expected);
   seen.seconds = (before * seen.seconds + seconds) / (before + 1);
   seen.tokens = (before * seen.tokens + static_cast<double>(tokens)) / (before + 1);
@@ -44,9 +44,9 @@ double DecodeTimes::seconds(int64_t tokens, const CostModel& cost) const {
   const auto count = static_cast<double>(tokens);
   const Seen *below = nullptr, *above = nullptr;
   for (size_t i = here; i-- > 0 && !below;)
-    if (weight(seen_[i]) > kLeastSeen) below = &seen_[i];
+    if (weight(seen_[i]) > kMinSeen) below = &seen_[i];
   for (size_t i = here + 1; i < seen_.size() && !above; ++i)
-    if (weight(seen_[i]) > kLeastSeen) above = &seen_[i];
+    if (weight(seen_[i]) > kMinSeen) above = &seen_[i];
   const double own = weight(seen_[here]);
   double filled = model_seconds(cost, count);
   if (below && above) {

@@ -15,9 +15,9 @@ class LivelockWatch {
  public:
   static constexpr int64_t kEmptySteps = 64;  // consecutive steps in which nothing ran, though a stream could
   static constexpr int64_t kTurns = 4;        // preemptions per stream without a new token
-  static constexpr int64_t kLeastPreemptions = 64;
+  static constexpr int64_t kMinPreemptions = 64;
   static constexpr int64_t kLostTimes = 8;            // tokens lost per new one ...
-  static constexpr int64_t kLeastLost = 1'000'000;    // ... above this many
+  static constexpr int64_t kMinLost = 1'000'000;      // ... above this many
   static constexpr int64_t kRemembered = 10'000'000;  // new tokens; after that, older counts are halved
 
   void observe(const ScheduleEvent& event);
@@ -28,8 +28,8 @@ class LivelockWatch {
   void begin_anew();  // with the open streams
 
  private:
-  bool displaced() const { return preemptions_ > std::max(kLeastPreemptions, kTurns * streams_at_once_); }
-  bool wasteful() const { return lost_ > kLeastLost && lost_ / kLostTimes > kept_; }
+  bool displaced() const { return preemptions_ > std::max(kMinPreemptions, kTurns * streams_at_once_); }
+  bool wasteful() const { return lost_ > kMinLost && lost_ / kLostTimes > kept_; }
 
   int64_t streams_ = 0, streams_at_once_ = 0;  // open; the most of them since the last new token
   int64_t preemptions_ = 0;                    // since the last new token

@@ -59,8 +59,8 @@ Result<void> write_datastore(const std::string& path, int64_t vocab, uint64_t vo
                              std::span<const TokenId> tokens) {
   const auto size = static_cast<int64_t>(tokens.size());
   if (size == 0) return Error::user("datastore: the texts have no tokens");
-  if (size > kMostDatastoreTokens)
-    return Error::user(fmt::format("datastore: {} tokens; a file holds at most {}", size, kMostDatastoreTokens));
+  if (size > kMaxDatastoreTokens)
+    return Error::user(fmt::format("datastore: {} tokens; a file holds at most {}", size, kMaxDatastoreTokens));
   for (const TokenId token : tokens)
     if (token < 0 || token > vocab)
       return Error::user(fmt::format("datastore: token {} is outside the vocabulary of {}", token, vocab));
@@ -97,7 +97,7 @@ Result<Datastore> Datastore::open(const std::string& path) {
                                              kDatastoreVersion));
   if (header.header_sum != header.sum()) return datastore_error(path, "the header is damaged");
   if (header.bytes != kDatastoreHeader || header.vocab < 1 || header.vocab >= INT32_MAX || header.tokens < 1 ||
-      header.tokens > kMostDatastoreTokens)
+      header.tokens > kMaxDatastoreTokens)
     return datastore_error(path, "the header has impossible sizes");
   const int64_t expected = kDatastoreHeader + 8 * header.tokens;
   if (static_cast<int64_t>(bytes.size()) != expected)

@@ -19,7 +19,7 @@
 namespace millrace {
 
 inline constexpr int64_t kDatastoreHeader = 64;
-inline constexpr int64_t kMostDatastoreTokens = INT32_MAX - 1;
+inline constexpr int64_t kMaxDatastoreTokens = INT32_MAX - 1;
 
 // Hash of a vocabulary's tokens in their order; never 0.
 uint64_t vocabulary_hash(std::span<const std::string> tokens);

@@ -5,9 +5,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLongestMatch = 16;    // tokens that are compared
-constexpr int64_t kLeastMatch = 2;       // a shorter one says less than the bigrams of all texts
-constexpr int64_t kMostLookedAt = 8192;  // of the text's last tokens
+constexpr int64_t kLongestMatch = 16;   // tokens that are compared
+constexpr int64_t kMinMatch = 2;        // a shorter one says less than the bigrams of all texts
+constexpr int64_t kMaxLookedAt = 8192;  // of the text's last tokens
 
 uint64_t mixed(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -22,8 +22,8 @@ uint64_t bigram_key(const Sequence& s, TokenId token) {
 
 // The index behind the longest match of the text's last tokens, the latest of equal ones; 0: none.
 int64_t longest_match(const Sequence& s, int64_t size) {
-  int64_t best = kLeastMatch - 1, next = 0;
-  const int64_t end = std::max<int64_t>(1, size - kMostLookedAt);
+  int64_t best = kMinMatch - 1, next = 0;
+  const int64_t end = std::max<int64_t>(1, size - kMaxLookedAt);
   for (int64_t i = size - 1; i >= end && best < kLongestMatch; --i) {
     if (s.token_at(i - 1) != s.token_at(size - 1)) continue;
     int64_t matched = 1;

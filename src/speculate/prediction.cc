@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostMatched = 16;  // of the answer's last tokens that are compared
+constexpr int64_t kMaxMatched = 16;  // of the answer's last tokens that are compared
 constexpr int64_t kNear = 16;  // one equal token is enough so close to the last known place; elsewhere it takes two
 
 // Where the prediction goes on after the answer's last tokens; -1: nowhere. Of equal matches the nearest to `near`.
@@ -15,7 +15,7 @@ int64_t find_place(std::span<const TokenId> prediction, std::span<const TokenId>
   int64_t best = 0, place = -1;
   for (int64_t next = 1; next <= std::ssize(prediction); ++next) {
     int64_t matched = 0;
-    const int64_t most = std::min({kMostMatched, next, static_cast<int64_t>(std::ssize(answer))});
+    const int64_t most = std::min({kMaxMatched, next, static_cast<int64_t>(std::ssize(answer))});
     while (matched < most && prediction[static_cast<size_t>(next - 1 - matched)] ==
                                  answer[answer.size() - 1 - static_cast<size_t>(matched)])
       ++matched;

@@ -23,12 +23,12 @@ size_t slots_for(int64_t tokens) { return std::bit_ceil(static_cast<size_t>(2 * 
 SuffixAutomaton::SuffixAutomaton(int64_t tokens) : capacity_(tokens), slots_(slots_for(tokens)) {
   states_.reserve(static_cast<size_t>(kStates * tokens));
   edges_.reserve(static_cast<size_t>(kEdges * tokens));
-  roots_.reserve(kMostScopes);
+  roots_.reserve(kMaxScopes);
 }
 
 int64_t SuffixAutomaton::bytes(int64_t tokens) {
   return tokens * (kStates * static_cast<int64_t>(sizeof(State)) + kEdges * static_cast<int64_t>(sizeof(Edge))) +
-         kMostScopes * static_cast<int64_t>(sizeof(std::pair<uint64_t, int32_t>)) +
+         kMaxScopes * static_cast<int64_t>(sizeof(std::pair<uint64_t, int32_t>)) +
          static_cast<int64_t>(slots_for(tokens) * sizeof(int32_t));
 }
 
@@ -98,7 +98,7 @@ int32_t SuffixAutomaton::find_root(uint64_t scope) const {
 
 int32_t SuffixAutomaton::root(uint64_t scope) {
   if (const int32_t known = find_root(scope); known != kNone) return known;
-  if (std::ssize(roots_) == kMostScopes) return kNone;
+  if (std::ssize(roots_) == kMaxScopes) return kNone;
   const int32_t state = private_root();
   if (state != kNone) roots_.emplace_back(scope, state);
   return state;

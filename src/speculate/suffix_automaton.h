@@ -14,7 +14,7 @@ namespace millrace {
 class SuffixAutomaton {
  public:
   static constexpr int32_t kNone = -1;
-  static constexpr int64_t kMostScopes = 1024;
+  static constexpr int64_t kMaxScopes = 1024;
 
   // `tokens`: how many may be added in all, at least 1.
   explicit SuffixAutomaton(int64_t tokens);
@@ -23,7 +23,7 @@ class SuffixAutomaton {
   int64_t room() const { return capacity_ - used_; }
 
   // The state of the empty text of a scope; adds the scope, which counts as one token, if it is new. kNone: no room, or
-  // kMostScopes are there.
+  // kMaxScopes are there.
   int32_t root(uint64_t scope);
   int32_t find_root(uint64_t scope) const;  // kNone: not added
   // A root for a scope that no other text will have.

@@ -46,7 +46,7 @@ void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, 
 namespace {
 
 constexpr float kRound = 12582912;  // 1.5 * 2^23: added and subtracted, it rounds to nearest even
-constexpr double kMostWordError = 1.0 / 32;
+constexpr double kMaxWordError = 1.0 / 32;
 
 float rounded(float level) { return level + kRound - kRound; }
 
@@ -95,7 +95,7 @@ void round_codewords(Codebook& book) {
     error += std::pow(double{entry} - double{level} * scale, 2);
     all += std::pow(double{entry}, 2);
   }
-  if (error > kMostWordError * kMostWordError * all) return;
+  if (error > kMaxWordError * kMaxWordError * all) return;
   book.words = std::move(words);
   book.word_scale = scale;
 }
@@ -108,7 +108,7 @@ bool codebook_is_table16(const Codebook& book) {
 }
 
 Table16 codebook_table16(const Codebook& book, int64_t row, int64_t table) {
-  constexpr int kMostLevel = 127, kTops = 32;  // levels of the largest magnitude, from the highest down
+  constexpr int kMaxLevel = 127, kTops = 32;  // levels of the largest magnitude, from the highest down
   const uint16_t* entries = table_of(book, row, table * book.cols_per_table);
   const int count = 1 << book.bits;
   float values[16], largest = 0;
@@ -120,8 +120,8 @@ Table16 codebook_table16(const Codebook& book, int64_t row, int64_t table) {
   if (largest == 0) return best;
   float scale[kTops], inverse[kTops], error[kTops] = {};
   for (int k = 0; k < kTops; ++k) {
-    scale[k] = largest / static_cast<float>(kMostLevel - k);
-    inverse[k] = static_cast<float>(kMostLevel - k) / largest;
+    scale[k] = largest / static_cast<float>(kMaxLevel - k);
+    inverse[k] = static_cast<float>(kMaxLevel - k) / largest;
   }
   for (int i = 0; i < count; ++i)
     for (int k = 0; k < kTops; ++k) {  // side by side, in vectors

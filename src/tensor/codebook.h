@@ -18,9 +18,9 @@
 namespace millrace {
 
 struct Codebook {
-  int bits = 0;   // bits of an index: 1 to kMostBits
-  int dim = 1;    // consecutive columns that an index names: a power of two up to kMostDim
-  int books = 1;  // up to kMostBooks
+  int bits = 0;   // bits of an index: 1 to kMaxBits
+  int dim = 1;    // consecutive columns that an index names: a power of two up to kMaxDim
+  int books = 1;  // up to kMaxBooks
   int64_t rows_per_table = 1;
   int64_t cols_per_table = 0;     // a multiple of dim
   int64_t tables_per_row = 1;     // tables that a row's columns have
@@ -31,9 +31,9 @@ struct Codebook {
   std::vector<int8_t> words;
   float word_scale = 0;
 
-  static constexpr int kMostBits = 16;
-  static constexpr int kMostDim = 16;
-  static constexpr int kMostBooks = 8;
+  static constexpr int kMaxBits = 16;
+  static constexpr int kMaxDim = 16;
+  static constexpr int kMaxBooks = 8;
 
   int64_t table_values() const { return (int64_t{books} << bits) * dim; }
   int64_t row_bytes(int64_t cols) const { return (cols / dim * books * bits + 7) / 8; }

@@ -7,7 +7,7 @@ namespace {
 float* contract(const TensorTrain& train, int mode, const float* before, const float* core, float* row) {
   const int64_t rank = train.rank_before(mode), size = train.sizes[static_cast<size_t>(mode)];
   const int64_t after = train.ranks[static_cast<size_t>(mode)];
-  std::array<float, TensorTrain::kMostRank> product;
+  std::array<float, TensorTrain::kMaxRank> product;
   for (int64_t i = 0; i < size; ++i) {
     for (int64_t b = 0; b < after; ++b) {
       float sum = 0;

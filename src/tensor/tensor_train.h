@@ -13,12 +13,12 @@
 namespace millrace {
 
 struct TensorTrain {
-  static constexpr int kMostModes = 8;
-  static constexpr int64_t kMostRank = 64;
+  static constexpr int kMaxModes = 8;
+  static constexpr int64_t kMaxRank = 64;
 
   int modes = 0;
-  std::array<int32_t, kMostModes> sizes = {};
-  std::array<int32_t, kMostModes> ranks = {};  // after each mode; 1 after the last
+  std::array<int32_t, kMaxModes> sizes = {};
+  std::array<int32_t, kMaxModes> ranks = {};  // after each mode; 1 after the last
 
   int64_t rank_before(int mode) const { return mode == 0 ? 1 : ranks[static_cast<size_t>(mode - 1)]; }
   int64_t core_values(int mode) const {

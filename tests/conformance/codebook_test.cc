@@ -190,15 +190,15 @@ TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
 
 TEST(CodebookConformance, FewAndManyTokensAgree) {
   ThreadPool pool(1);
-  constexpr int64_t kMost = 70;
+  constexpr int64_t kMax = 70;
   for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[10], kBookCases[11],
                                kBookCases[18], kBookCases[23], kBookCases[24], kBookCases[25]}) {
     CodebookCase c = coded_case(kind, 51, 168);
-    const std::vector<float> x = normal_values(kMost * 168, 8);
+    const std::vector<float> x = normal_values(kMax * 168, 8);
     for (const KernelTable& table : tables()) {
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-      const std::vector<float> all = multiply(c.weight, table, pool, x, kMost);
-      for (int64_t tokens = 1; tokens < kMost; tokens += tokens < 12 ? 1 : 9)
+      const std::vector<float> all = multiply(c.weight, table, pool, x, kMax);
+      for (int64_t tokens = 1; tokens < kMax; tokens += tokens < 12 ? 1 : 9)
         EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, {x.begin(), x.begin() + tokens * 168}, tokens),
                               {all.begin(), all.begin() + tokens * 51}))
             << kind.name << " " << isa_name(table.isa) << " " << tokens;

@@ -60,9 +60,9 @@ class RandomLevels : public LevelHead {
         tile[static_cast<size_t>(i)] = shape.highest ? 0xff : static_cast<uint8_t>(256 * draw());
       for (int64_t i = 0; i < (tiles.zeros_at - tiles.scales_at) / 2; ++i) {
         // A few are large, as of channels that are large in every token.
-        const double s = (draw() < 0.05 ? 4 : 1) * (0.2 + draw()) / (shape.codes ? 2 * kMostCode : 1 << shape.bits);
+        const double s = (draw() < 0.05 ? 4 : 1) * (0.2 + draw()) / (shape.codes ? 2 * kMaxCode : 1 << shape.bits);
         put_half(tile.data() + tiles.scales_at + 2 * i, s, scale);
-        const double middle = shape.codes ? 2 * kMostCode * (draw() - 0.5) : (0.3 + 0.4 * draw()) * (1 << shape.bits);
+        const double middle = shape.codes ? 2 * kMaxCode * (draw() - 0.5) : (0.3 + 0.4 * draw()) * (1 << shape.bits);
         put_half(tile.data() + tiles.zeros_at + 2 * i, -s * middle, zero);
       }
       for (int64_t token = 0; token < shape.block_tokens; ++token) {

@@ -81,20 +81,20 @@ TEST(MatmulConformance, MatchesTheDefinition) {
 
 TEST(MatmulConformance, ABatchEqualsEachTokenAlone) {
   ThreadPool pool(1);
-  constexpr int64_t kMost = 37;  // past two token tiles of every kernel
+  constexpr int64_t kMax = 37;  // past two token tiles of every kernel
   for (const Format* format : formats().members()) {
     Shape shape{51, format->block_values == 1 ? 200 : 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 17);
-    std::vector<float> x = normal_values(kMost * shape.cols, 18);
+    std::vector<float> x = normal_values(kMax * shape.cols, 18);
     for (const KernelTable& table : tables()) {
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
       std::vector<float> alone;
-      for (int64_t t = 0; t < kMost; ++t) {
+      for (int64_t t = 0; t < kMax; ++t) {
         std::vector<float> one(x.begin() + t * shape.cols, x.begin() + (t + 1) * shape.cols);
         std::vector<float> y = multiply(c.weight, table, pool, one, 1);
         alone.insert(alone.end(), y.begin(), y.end());
       }
-      for (int64_t tokens = 2; tokens <= kMost; tokens += tokens < 17 ? 1 : 5) {
+      for (int64_t tokens = 2; tokens <= kMax; tokens += tokens < 17 ? 1 : 5) {
         std::vector<float> first(x.begin(), x.begin() + tokens * shape.cols);
         std::vector<float> expected(alone.begin(), alone.begin() + tokens * shape.rows);
         EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, first, tokens), expected))

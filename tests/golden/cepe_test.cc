@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 const fs::path kCepe = fs::path(MILLRACE_SOURCE_DIR) / "tests" / "golden" / "document_encoders" / "cepe";
-constexpr int64_t kBlock = 4, kMost = 64;
+constexpr int64_t kBlock = 4, kMax = 64;
 
 struct CepeCase {
   bool start;
@@ -44,7 +44,7 @@ class Reader final : public LayerBlock {
     const auto files = open_draft_files(kCepe.string()).value();
     encoder_ = DocumentEncoder::load(files, table, pool, nullptr).value();
     cross_ = CrossLayers::load(files, model.spec(), encoder_->spec().width, table, pool, nullptr).value();
-    const ForwardLimits limits{.tokens = kMost, .outputs = 1, .context = 2 * kMost};
+    const ForwardLimits limits{.tokens = kMax, .outputs = 1, .context = 2 * kMax};
     const auto make = [&](const ArchSpec& spec, std::optional<KvPool>& kv, std::optional<ForwardContext>& context) {
       kv = KvPool::create({find_format("f32"), kBlock, layer_states(spec)}, 40).value();
       context = ForwardContext::create(spec, table, pool, *kv, limits).value();
@@ -52,7 +52,7 @@ class Reader final : public LayerBlock {
     make(encoder_->spec(), encoder_kv_, encoding_);
     make(cross_->spec(), kv_, crossing_);
     for (int64_t i = 0; i < 16; ++i) scratch_.push_back(encoder_kv_->allocate().value());
-    keys_ = AlignedBuffer::allocate(4 * cross_->scratch_floats(kMost), "test").value();
+    keys_ = AlignedBuffer::allocate(4 * cross_->scratch_floats(kMax), "test").value();
   }
 
   void read(const CepeCase& of) {
@@ -114,12 +114,12 @@ class Cepe : public ::testing::TestWithParam<int> {
 
 TEST_P(Cepe, LogitsAreThoseOfTheReference) {
   const auto files = std::make_shared<const ModelFiles>(open_model_files(kCepe.string()).value());
-  const auto model = Model::load(files, table(), *pool_, {.context = kMost}).value();
+  const auto model = Model::load(files, table(), *pool_, {.context = kMax}).value();
   auto runner = ModelRunner::create(*model, table(),
                                     {.threads = pool_,
                                      .layout = {find_format("f32"), 16, model->kv_layers()},
                                      .blocks = 4,
-                                     .limits = {kMost, kMost, kMost}})
+                                     .limits = {kMax, kMax, kMax}})
                     .value();
   std::vector<BlockId> blocks;
   for (int64_t i = 0; i < 4; ++i) blocks.push_back(runner->kv().allocate().value());

@@ -39,7 +39,7 @@ class PlainLayers {
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
     layout.by_layer = true;
     if (rule.by_head()) {
-      EXPECT_TRUE(layout.set_heads_apart().ok());
+      EXPECT_TRUE(layout.use_per_head_tables().ok());
     }
     layers_ = layout.tables();
     auto made = ModelRunner::create(*parts.model, parts.kernels,

@@ -96,7 +96,7 @@ TEST(AmbiguousGrammar, TheDeadSetAnswersEveryQuery) {
   const auto shared = std::make_shared<const Grammar>(std::move(grammar).value());
   ParseTable table(shared), other(shared);
   EXPECT_TRUE(table.configs(kDead).empty());
-  EXPECT_FALSE(table.complete(kDead) || table.can_go_on(kDead));
+  EXPECT_FALSE(table.complete(kDead) || table.can_continue(kDead));
   EXPECT_FALSE(table.exits(kDead));
   EXPECT_EQ(table.step(kDead, 'a'), kDead);
   EXPECT_EQ(table.step(table.begin(), 'x'), kDead);

@@ -92,9 +92,9 @@ TEST(CountedListDeadEnd, EveryAllowedPrefixCanBeCompleted) {
     std::vector<std::pair<SetId, std::string>> order{{table.begin(), ""}};
     std::vector<std::vector<size_t>> before(1);
     std::map<SetId, size_t> known{{order[0].first, 0}};
-    constexpr size_t kMost = 6000;
+    constexpr size_t kMax = 6000;
     size_t at = 0;
-    for (; at < order.size() && order.size() < kMost; ++at) {
+    for (; at < order.size() && order.size() < kMax; ++at) {
       const auto [set, text] = order[at];
       bool on = false;
       for (int32_t c = 0; c < shared->classes(); ++c) {
@@ -106,7 +106,7 @@ TEST(CountedListDeadEnd, EveryAllowedPrefixCanBeCompleted) {
         before[entry->second].push_back(at);
       }
       ASSERT_TRUE(on || table.complete(set)) << one.schema << "\nnothing may follow: " << text;
-      ASSERT_TRUE(!table.complete(set) || on == table.can_go_on(set)) << one.schema << "\n" << text;
+      ASSERT_TRUE(!table.complete(set) || on == table.can_continue(set)) << one.schema << "\n" << text;
     }
     ASSERT_EQ(table.exceeded(), ParseBound::none);
     std::vector<uint8_t> ends(order.size(), 0);

@@ -388,6 +388,14 @@ class ProseTest(CheckCase):
             self.write("src/base/bad.h", f"// A file.\n//\n// {comment}\nint f();\n")
             self.assert_fails("src/base/bad.h:3: ")
 
+    def test_a_name_fails_in_a_header(self):
+        self.write("src/base/bad.h", "inline constexpr int kMostRows = 8;  // `kMostRows` may be said\n")
+        self.assert_fails("src/base/bad.h:1: 'kMostRows': kMax, kMin")
+
+    def test_a_comment_behind_a_member_stands_alone(self):
+        self.write("src/base/bad.h", "int bytes = 0;  // of one block\n")
+        self.assert_fails("src/base/bad.h:1: 'of'")
+
     def test_a_sentence_over_two_lines_is_one(self):
         self.write("src/base/bad.h", "// The share that is kept in the\n// mean over heads.\nint f();\n")
         self.assert_fails("'in the mean': on average")

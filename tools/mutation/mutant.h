@@ -11,8 +11,8 @@
 
 namespace mutant {
 
-inline constexpr int kMost = 1 << 16;
-inline unsigned char reached[kMost];
+inline constexpr int kMaxMutants = 1 << 16;
+inline unsigned char reached[kMaxMutants];
 inline int alive = 0;  // an id; 0: none; -1: record
 
 inline bool note(int id) {

@@ -26,7 +26,7 @@ class Recorder final : public testing::EmptyTestEventListener {
   }
   void OnTestStart(const testing::TestInfo&) override {
     if (first_)
-      suite_.assign(mutant::reached, mutant::reached + mutant::kMost);
+      suite_.assign(mutant::reached, mutant::reached + mutant::kMaxMutants);
     else
       begin_ = seconds();
     first_ = false;
@@ -39,7 +39,7 @@ class Recorder final : public testing::EmptyTestEventListener {
                  test.result()->Failed()    ? "failed"
                  : test.result()->Skipped() ? "skipped"
                                             : "passed");
-    for (int id = 0; id < mutant::kMost; ++id)
+    for (int id = 0; id < mutant::kMaxMutants; ++id)
       if (mutant::reached[id]) std::fprintf(file, "%d ", id);
     std::fputc('\n', file);
     std::fclose(file);

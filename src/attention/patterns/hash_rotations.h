@@ -25,10 +25,10 @@ inline float lane_product(const float* r, std::span<const float> x) {
   return sum;
 }
 
-// Directions of independent normal numbers, of kMostDynamicDim dims each; shorter vectors use their first ones.
+// Directions of independent normal numbers, of kMaxDynamicDim dims each; shorter vectors use their first ones.
 class RandomDirections {
  public:
-  RandomDirections(int64_t count, uint64_t seed) : values_(static_cast<size_t>(count * kMostDynamicDim)) {
+  RandomDirections(int64_t count, uint64_t seed) : values_(static_cast<size_t>(count * kMaxDynamicDim)) {
     for (size_t i = 0; i < values_.size(); i += 2) {  // Box-Muller
       const double u = 1 - philox_uniform(seed, 0, i), v = philox_uniform(seed, 1, i);
       const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
@@ -37,7 +37,7 @@ class RandomDirections {
     }
   }
   std::span<const float> direction(int64_t index) const {
-    return std::span(values_).subspan(static_cast<size_t>(index * kMostDynamicDim), kMostDynamicDim);
+    return std::span(values_).subspan(static_cast<size_t>(index * kMaxDynamicDim), kMaxDynamicDim);
   }
   float product(int64_t index, std::span<const float> x) const { return lane_product(direction(index).data(), x); }
 

@@ -84,7 +84,7 @@ class MInference final : public DynamicPattern {
 
 bool parse_count(std::string_view text, int64_t least, int64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() && out >= least && out <= kMostPatternBlocks;
+  return error == std::errc() && end == text.data() + text.size() && out >= least && out <= kMaxPatternBlocks;
 }
 
 // "a", "a16", "v", "v6+3", "b" or "b12"; without numbers those of `own`, which has all of them. False: none of these.

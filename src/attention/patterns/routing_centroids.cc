@@ -16,7 +16,7 @@ namespace {
 using CentroidJson = nlohmann::ordered_json;
 
 constexpr const char* kCentroidFile = "millrace routing centroids";
-constexpr int64_t kMostClusters = 256;
+constexpr int64_t kMaxClusters = 256;
 constexpr double kRounding = 1e4;
 
 // False: not numbers of whole heads.
@@ -52,10 +52,10 @@ Result<RoutingCentroids> read_routing_centroids(const std::string& path) {
     to = value.get<int64_t>();
     return true;
   };
-  if (!number("clusters", 2, kMostClusters, out.clusters))
-    return Error::corrupt(fmt::format("{}: clusters: must be 2 to {}", path, kMostClusters));
-  if (!number("dims", 1, kMostDynamicDim, out.dims))
-    return Error::corrupt(fmt::format("{}: dims: must be 1 to {}", path, kMostDynamicDim));
+  if (!number("clusters", 2, kMaxClusters, out.clusters))
+    return Error::corrupt(fmt::format("{}: clusters: must be 2 to {}", path, kMaxClusters));
+  if (!number("dims", 1, kMaxDynamicDim, out.dims))
+    return Error::corrupt(fmt::format("{}: dims: must be 1 to {}", path, kMaxDynamicDim));
   const auto layers = json.find("layers");
   if (layers == json.end() || !layers->is_array() || layers->empty())
     return Error::corrupt(fmt::format("{}: layers: no list", path));

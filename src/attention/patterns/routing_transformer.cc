@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-using CenteredVector = std::array<float, kMostDynamicDim>;
+using CenteredVector = std::array<float, kMaxDynamicDim>;
 
 // x - mean(x), whose length does not matter to which centroid is nearest.
 void center(std::span<const float> x, CenteredVector& out) {
@@ -63,7 +63,7 @@ class RandomRouting final : public ChoosingPattern {
     CenteredVector centered;
     center(x, centered);
     return largest(clusters_, [&](int64_t c) {
-      const float length = lengths_[static_cast<size_t>(c * kMostDynamicDim) + x.size() - 1];
+      const float length = lengths_[static_cast<size_t>(c * kMaxDynamicDim) + x.size() - 1];
       return directions_.product(c, {centered.data(), x.size()}) / length;
     });
   }

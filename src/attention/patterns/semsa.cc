@@ -37,7 +37,7 @@ bool parse_window(std::string_view text, HeadWindow& window) {
     return error == std::errc() && end == digits.data() + digits.size() && out >= least && out <= most;
   };
   const size_t plus = text.find('+');
-  if (!number(text.substr(0, plus), 1, kMostPatternBlocks, window.alpha)) return false;
+  if (!number(text.substr(0, plus), 1, kMaxPatternBlocks, window.alpha)) return false;
   return plus == std::string_view::npos || number(text.substr(plus + 1), 0, 100, window.beta);
 }
 

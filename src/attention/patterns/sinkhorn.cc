@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-constexpr float kLeastLog = -60;  // of x, relative to the largest of its row, and of v
+constexpr float kMinLog = -60;  // of x, relative to the largest of its row, and of v
 constexpr size_t kLanes = 8;
 
 float product(std::span<const float> a, std::span<const float> b) {
@@ -53,7 +53,7 @@ int64_t matrix_floats(int64_t rows, int64_t columns) { return 3 * columns + rows
 // Of scores to weights, relative to the largest of the row.
 void exponentiate(float* row, int64_t width) {
   const float most = *std::max_element(row, row + width);
-  for (int64_t j = 0; j < width; ++j) row[j] = std::exp(std::min(0.0f, std::max(kLeastLog, row[j] - most)));
+  for (int64_t j = 0; j < width; ++j) row[j] = std::exp(std::min(0.0f, std::max(kMinLog, row[j] - most)));
 }
 
 void normalize(const MatchMatrix& m) {
@@ -65,7 +65,7 @@ void normalize(const MatchMatrix& m) {
     m.u()[r] = 1 / sum;
     for (int64_t j = 0; j < m.width(r); ++j) m.sums()[j] += x[j] * m.u()[r];
   }
-  const float least = std::exp(kLeastLog), most = std::exp(-kLeastLog);
+  const float least = std::exp(kMinLog), most = std::exp(-kMinLog);
   for (int64_t j = 0; j < m.matched(); ++j) m.v()[j] = std::clamp(m.c()[j] / m.sums()[j], least, most);
 }
 

@@ -18,7 +18,7 @@ namespace {
 using SortJson = nlohmann::ordered_json;
 
 constexpr const char* kSortFile = "millrace sorting network";
-constexpr int64_t kMostSortHeads = 1024;
+constexpr int64_t kMaxSortHeads = 1024;
 
 // False: not `count` finite numbers.
 bool read_numbers(const SortJson& json, int64_t count, std::vector<float>& out) {
@@ -34,7 +34,7 @@ bool read_numbers(const SortJson& json, int64_t count, std::vector<float>& out) 
 bool read_sort_layer(const SortJson& json, const SortingNetwork& of, SortingNetwork::Layer& out) {
   if (!json.is_object() || !json.contains("a") || !json["a"].is_array()) return false;
   const int64_t values = std::ssize(json["a"]), heads = values / of.hidden;
-  if (values % of.hidden != 0 || heads > kMostSortHeads) return false;
+  if (values % of.hidden != 0 || heads > kMaxSortHeads) return false;
   const auto read = [&](const char* name, int64_t each, std::vector<float>& to) {
     return json.contains(name) && read_numbers(json[name], heads * each, to);
   };
@@ -82,9 +82,9 @@ Result<SortingNetwork> read_sorting_network(const std::string& path) {
   if (!json.is_object() || json.value("file", SortJson()) != kSortFile)
     return Error::corrupt(fmt::format("{}: has no sorting network", path));
   SortingNetwork out;
-  for (const auto& [key, most, to] : {std::tuple{"dims", kMostDynamicDim, &out.dims},
-                                      {"hidden", kMostSortHidden, &out.hidden},
-                                      {"blocks", kMostPatternBlocks, &out.blocks}}) {
+  for (const auto& [key, most, to] : {std::tuple{"dims", kMaxDynamicDim, &out.dims},
+                                      {"hidden", kMaxSortHidden, &out.hidden},
+                                      {"blocks", kMaxPatternBlocks, &out.blocks}}) {
     const SortJson value = json.value(key, SortJson());
     if (!value.is_number_integer() || value < 1 || value > most)
       return Error::corrupt(fmt::format("{}: {}: must be 1 to {}", path, key, most));

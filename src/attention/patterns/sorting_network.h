@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostSortHidden = 1024;
+inline constexpr int64_t kMaxSortHidden = 1024;
 
 struct SortingNetwork {
   struct Layer {

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostReply = size_t{64} << 20;
+constexpr size_t kMaxReply = size_t{64} << 20;
 constexpr int kHttpAskMs = 100;
 
 class LocalSocket {
@@ -92,7 +92,7 @@ Result<void> send_all(int fd, const std::string& text, const CallLimit& limit) {
 Result<std::string> receive_all(int fd, const CallLimit& limit) {
   std::string text;
   std::array<char, 65536> chunk;
-  while (text.size() < kMostReply) {
+  while (text.size() < kMaxReply) {
     MILLRACE_TRY_VOID(limit.wait(fd, POLLIN));
     const ssize_t n = ::recv(fd, chunk.data(), chunk.size(), 0);
     if (n < 0 && try_again()) continue;

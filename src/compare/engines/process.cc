@@ -23,7 +23,7 @@ extern char** environ;
 namespace millrace {
 namespace {
 
-constexpr size_t kMostOutput = size_t{64} << 20;
+constexpr size_t kMaxOutput = size_t{64} << 20;
 constexpr int kAskMs = 100;
 constexpr int kExitAskMs = 10;     // once it prints no more
 constexpr int kEndTries = 30;      // before it is killed
@@ -72,7 +72,7 @@ bool read_some(int fd, std::string& text) {
   std::array<char, 65536> chunk;
   const ssize_t n = ::read(fd, chunk.data(), chunk.size());
   if (n < 0) return errno == EINTR || errno == EAGAIN;
-  if (text.size() < kMostOutput) text.append(chunk.data(), static_cast<size_t>(n));
+  if (text.size() < kMaxOutput) text.append(chunk.data(), static_cast<size_t>(n));
   return n > 0;
 }
 

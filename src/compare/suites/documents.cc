@@ -58,13 +58,13 @@ class DocumentsRun final : public SuiteRun {
 };
 
 Result<DocumentCut> cut_of(const std::string& argument, std::span<const CompareConfig> configs) {
-  constexpr int64_t kMost = 64;
+  constexpr int64_t kMax = 64;
   DocumentCut cut;
   if (!argument.empty()) {
     const char *begin = argument.data(), *end = begin + argument.size();
     const auto [rest, error] = std::from_chars(begin, end, cut.documents);
-    if (error != std::errc() || rest != end || cut.documents < 1 || cut.documents > kMost)
-      return Error::user(fmt::format("'{}' is no number of documents; must be 1 to {}", argument, kMost));
+    if (error != std::errc() || rest != end || cut.documents < 1 || cut.documents > kMax)
+      return Error::user(fmt::format("'{}' is no number of documents; must be 1 to {}", argument, kMax));
   }
   for (const CompareConfig& config : configs)
     if (config.model && compare_context(config) < cut.longest())

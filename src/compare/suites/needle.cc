@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr std::array kDepths = {0, 25, 50, 75, 100};  // percent
-constexpr int64_t kLengths = 4, kLeastLength = 128;   // each half of the next one
+constexpr int64_t kLengths = 4, kMinLength = 128;     // each half of the next one
 constexpr int64_t kNeedlesPerCell = 4;
 constexpr int64_t kNeedleAnswerTokens = 16;
 constexpr int64_t kAroundHaystack = 80;  // tokens of the needle, the question and a margin
@@ -72,14 +72,14 @@ Result<int64_t> longest_haystack(const SuiteInput& input, std::span<const Compar
   int64_t context = INT64_MAX, longest = 0;
   for (const CompareConfig& config : configs)
     if (config.model) context = std::min(context, compare_context(config));
-  if (context < kLeastLength)
-    return Error::user(fmt::format("needs a context of {} tokens, this one has {}", kLeastLength, context));
+  if (context < kMinLength)
+    return Error::user(fmt::format("needs a context of {} tokens, this one has {}", kMinLength, context));
   if (input.argument.empty()) return context;
   const char *begin = input.argument.data(), *end = begin + input.argument.size();
   const auto [rest, error] = std::from_chars(begin, end, longest);
-  if (error != std::errc() || rest != end || longest < kLeastLength || longest > context)
+  if (error != std::errc() || rest != end || longest < kMinLength || longest > context)
     return Error::user(
-        fmt::format("'{}' is no length; must be {} to {} tokens, the context", input.argument, kLeastLength, context));
+        fmt::format("'{}' is no length; must be {} to {} tokens, the context", input.argument, kMinLength, context));
   return longest;
 }
 
@@ -90,7 +90,7 @@ Result<std::unique_ptr<SuiteRun>> begin_needle(std::span<const CompareConfig> co
   std::vector<AnswerQuestion> questions;
   for (int64_t of = kLengths; of-- > 0;) {
     const int64_t length = longest >> of;
-    if (length < kLeastLength) continue;
+    if (length < kMinLength) continue;
     MILLRACE_TRY(const std::string haystack,
                  haystack_of(*configs.front().model, text, length - kAroundHaystack - kNeedleAnswerTokens));
     for (const int depth : kDepths)

@@ -21,8 +21,8 @@ constexpr int64_t kMeterColumns = 256;   // that one thread sums
 void sample_rows(LinearStatistics& to, const float* x, int64_t rows, int64_t cols) {
   for (int64_t r = 0; r < rows; ++r) {
     if ((to.rows + r) % to.sample_step != 0) continue;
-    if (std::ssize(to.samples) == LinearStatistics::kMostSamples * cols) {
-      for (int64_t i = 1; 2 * i < LinearStatistics::kMostSamples; ++i)
+    if (std::ssize(to.samples) == LinearStatistics::kMaxSamples * cols) {
+      for (int64_t i = 1; 2 * i < LinearStatistics::kMaxSamples; ++i)
         std::copy_n(to.samples.begin() + 2 * i * cols, cols, to.samples.begin() + i * cols);
       to.samples.resize(to.samples.size() / 2);
       to.sample_step *= 2;

@@ -16,7 +16,7 @@ class SampleError {
 
   // Cost of y = Q(W T^-1) r(t(x)) + W shift.
   double of(const InputChange& change, ThreadPool& pool) const;
-  static int64_t bytes(int64_t cols) { return 2 * LinearStatistics::kMostSamples * cols * 4; }
+  static int64_t bytes(int64_t cols) { return 2 * LinearStatistics::kMaxSamples * cols * 4; }
 
  private:
   const float* row(int64_t r) const { return matrix_.values.data() + r * matrix_.cols; }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kEigenRows = 16;      // that one thread changes at a time
 constexpr int64_t kEigenColumns = 128;  // of eigenvectors that one thread turns at a time
-constexpr int kMostSteps = 60;          // for one eigenvalue; two or three are usual
+constexpr int kMaxSteps = 60;           // for one eigenvalue; two or three are usual
 
 // A = Q T Q^T with Q = H_0 H_1 ...; H_k = I - scale_k v_k v_k^T, whose v_k is left in row k of the matrix, from column
 // k + 1 on.
@@ -124,7 +124,7 @@ bool diagonalize(Tridiagonal& t, std::vector<double>& vectors, int64_t n, Thread
         if (std::fabs(e[static_cast<size_t>(last)]) <= std::max(0x1p-52 * around, 0x1p-62 * largest)) break;
       }
       if (last == first) break;
-      if (step == kMostSteps || !std::isfinite(d[static_cast<size_t>(first)])) return false;
+      if (step == kMaxSteps || !std::isfinite(d[static_cast<size_t>(first)])) return false;
       ql_step(d, e, first, last, rotations);
       if (std::ssize(rotations) >= n) {
         turn_rows(vectors, n, rotations, pool);

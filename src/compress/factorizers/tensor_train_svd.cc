@@ -22,7 +22,7 @@ TensorTrain tensor_train_shape(int64_t width, int modes, int64_t rank) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     before *= sizes[i];
     out.sizes[i] = static_cast<int32_t>(sizes[i]);
-    out.ranks[i] = static_cast<int32_t>(std::min({rank, before, width / before, TensorTrain::kMostRank}));
+    out.ranks[i] = static_cast<int32_t>(std::min({rank, before, width / before, TensorTrain::kMaxRank}));
   }
   return out;
 }

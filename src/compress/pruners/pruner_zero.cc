@@ -129,7 +129,7 @@ class PrunerZero final : public Pass {
   uint32_t needs() const override { return generations_ > 0 ? kInputNorms | kSecondMoments : kInputNorms; }
   int surveys() const override { return generations_; }
   int64_t working_bytes(int64_t rows, int64_t cols) const override {
-    const int64_t held = generations_ > 0 ? ScoreExpression::kMostSymbols / 4 : metric_.values_held();
+    const int64_t held = generations_ > 0 ? ScoreExpression::kMaxSymbols / 4 : metric_.values_held();
     return prune_working_bytes(rows, cols, false) + held * rows * cols * static_cast<int64_t>(sizeof(double));
   }
 

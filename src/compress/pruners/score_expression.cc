@@ -13,9 +13,9 @@ namespace {
 
 using Symbol = ScoreSymbol;
 
-constexpr int64_t kMostSearched = 31;  // symbols of an expression that is changed at random
-constexpr double kLeast = 1e-30;       // for logarithms and divisions
-constexpr double kMost = 1e100;
+constexpr int64_t kMaxSearched = 31;  // symbols of an expression that is changed at random
+constexpr double kMin = 1e-30;        // for logarithms and divisions
+constexpr double kMax = 1e100;
 
 constexpr std::array<std::pair<std::string_view, Symbol>, 6> kFunctions = {{{"sqr", Symbol::sqr},
                                                                             {"sqrt", Symbol::sqrt},
@@ -83,7 +83,7 @@ class Parser {
   }
 
   Result<void> factor(int depth) {
-    if (depth >= ScoreExpression::kMostSymbols) return wrong("fewer parentheses");
+    if (depth >= ScoreExpression::kMaxSymbols) return wrong("fewer parentheses");
     if (take('W')) return put(Symbol::w);
     if (take('G')) return put(Symbol::g);
     size_t end = at_;
@@ -102,9 +102,9 @@ class Parser {
 
   Result<void> put(Symbol symbol) {
     out_.push_back(symbol);
-    if (std::ssize(out_) > ScoreExpression::kMostSymbols)
+    if (std::ssize(out_) > ScoreExpression::kMaxSymbols)
       return Error::user(
-          fmt::format("metric: has more than {} symbols; give a shorter one", ScoreExpression::kMostSymbols));
+          fmt::format("metric: has more than {} symbols; give a shorter one", ScoreExpression::kMaxSymbols));
     return {};
   }
 
@@ -132,12 +132,12 @@ double applied(Symbol symbol, double a, double b) {
   if (symbol == Symbol::add) out = a + b;
   if (symbol == Symbol::sub) out = a - b;
   if (symbol == Symbol::mul) out = a * b;
-  if (symbol == Symbol::div) out = std::fabs(b) < kLeast ? 0 : a / b;
+  if (symbol == Symbol::div) out = std::fabs(b) < kMin ? 0 : a / b;
   if (symbol == Symbol::sqr) out = a * a;
   if (symbol == Symbol::sqrt) out = std::sqrt(std::fabs(a));
-  if (symbol == Symbol::log) out = std::log(std::max(std::fabs(a), kLeast));
+  if (symbol == Symbol::log) out = std::log(std::max(std::fabs(a), kMin));
   if (symbol == Symbol::exp) out = std::exp(std::min(a, 200.0));
-  return std::clamp(out, -kMost, kMost);
+  return std::clamp(out, -kMax, kMax);
 }
 
 // Less the mean over the deviation, or less the least over the range; zeros where all are the same.
@@ -154,7 +154,7 @@ void normalize(Symbol symbol, std::vector<double>& values) {
     for (double value : values) squares += most > 0 ? std::pow((value - shift) / most, 2) : 0;
     size = most * std::sqrt(squares / static_cast<double>(values.size()));
   }
-  for (double& value : values) value = size > 0 ? std::clamp((value - shift) / size, -kMost, kMost) : 0;
+  for (double& value : values) value = size > 0 ? std::clamp((value - shift) / size, -kMax, kMax) : 0;
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ ScoreExpression ScoreExpression::crossed(const ScoreExpression& other, std::mt19
   size_t next = root + 1;
   if (next < symbols_.size() && opposite(out.back(), symbols_[next])) ++next;  // one of the two is enough
   out.insert(out.end(), symbols_.begin() + static_cast<std::ptrdiff_t>(next), symbols_.end());
-  return std::ssize(out) > kMostSearched ? *this : ScoreExpression(std::move(out));
+  return std::ssize(out) > kMaxSearched ? *this : ScoreExpression(std::move(out));
 }
 
 ScoreExpression ScoreExpression::mutated(std::mt19937_64& engine) const { return crossed(random(2, engine), engine); }

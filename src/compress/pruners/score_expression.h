@@ -17,7 +17,7 @@ enum class ScoreSymbol : uint8_t { w, g, add, sub, mul, div, sqr, sqrt, log, exp
 
 class ScoreExpression {
  public:
-  static constexpr int64_t kMostSymbols = 64;
+  static constexpr int64_t kMaxSymbols = 64;
 
   // W, G, + - * /, parentheses, and the functions sqr, sqrt, log, exp, mms (the range scaled to 0 to 1) and zsn (the
   // mean subtracted, divided by the standard deviation). Errors: user.

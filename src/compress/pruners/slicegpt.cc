@@ -28,8 +28,8 @@ namespace millrace {
 namespace {
 
 constexpr const char* kHead = "output.weight";
-constexpr int64_t kSliceStep = 32;    // widths are multiples
-constexpr int64_t kMostWidth = 8192;  // of a model: the time grows with its cube
+constexpr int64_t kSliceStep = 32;        // widths are multiples
+constexpr int64_t kMaxModelWidth = 8192;  // of a model: the time grows with its cube
 
 // Rewrites the tensors of a plan.
 class Slicer {
@@ -236,9 +236,9 @@ class SliceGpt final : public StructuralPass {
           "--pass slicegpt: {} has no place for it; it needs RMS norms before attention and dense MLPs only, and no "
           "learned positions",
           experts ? "a mixture of experts" : spec.arch));
-    if (spec.width > kMostWidth || spec.width < kSliceStep)
-      return Error::unsupported(
-          fmt::format("--pass slicegpt: the model has {} dims, it takes {} to {}", spec.width, kSliceStep, kMostWidth));
+    if (spec.width > kMaxModelWidth || spec.width < kSliceStep)
+      return Error::unsupported(fmt::format("--pass slicegpt: the model has {} dims, it takes {} to {}", spec.width,
+                                            kSliceStep, kMaxModelWidth));
     return {};
   }
 

@@ -26,9 +26,9 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostBits = 4;
+constexpr int kMaxBits = 4;
 constexpr std::array<double, 5> kStarts = {0, 1, 0.85, 0.7, 0.55};  // see BinaryCode
-using Scales = std::array<double, kMostBits + 1>;                   // a_1 .. a_q, z last of the q + 1 that are used
+using Scales = std::array<double, kMaxBits + 1>;                    // a_1 .. a_q, z last of the q + 1 that are used
 
 // The binary code of one group.
 class BinaryCode {
@@ -87,7 +87,7 @@ class BinaryCode {
 
   // The nearest sum of each weight; returns the squared error.
   double assign() {
-    std::array<double, size_t{1} << kMostBits> sums{};
+    std::array<double, size_t{1} << kMaxBits> sums{};
     for (uint32_t code = 0; code < uint32_t{1} << bits_; ++code) sums[code] = sum(code);
     double error = 0;
     for (int64_t i = 0; i < size_; ++i) {
@@ -106,9 +106,9 @@ class BinaryCode {
   // Scales and offset of least error for the bits as they are: normal equations, by elimination. False: singular.
   bool solve() {
     const int n = bits_ + 1;
-    std::array<std::array<double, kMostBits + 2>, kMostBits + 1> rows{};
+    std::array<std::array<double, kMaxBits + 2>, kMaxBits + 1> rows{};
     for (int64_t i = 0; i < size_; ++i) {
-      std::array<double, kMostBits + 1> x{};
+      std::array<double, kMaxBits + 1> x{};
       for (int j = 0; j < bits_; ++j) x[static_cast<size_t>(j)] = (codes_[static_cast<size_t>(i)] >> j & 1) ? 1 : -1;
       x[static_cast<size_t>(bits_)] = 1;
       for (size_t a = 0; a < static_cast<size_t>(n); ++a) {

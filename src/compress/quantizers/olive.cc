@@ -22,7 +22,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kPairLevels = 15, kMostLevel = 7;
+constexpr int kPairLevels = 15, kMaxLevel = 7;
 constexpr std::array<float, 7> kOutliers = {12, 16, 24, 32, 48, 64, 96};
 constexpr uint32_t kFirstOutlier = kPairLevels * kPairLevels;
 constexpr int kScalesTried = 30;  // scales tried
@@ -32,13 +32,11 @@ struct OlivePair {
   float first = 0, second = 0;  // in units of the scale
 };
 
-int pair_level(float x) {
-  return static_cast<int>(std::clamp(std::nearbyint(x), float{-kMostLevel}, float{kMostLevel}));
-}
+int pair_level(float x) { return static_cast<int>(std::clamp(std::nearbyint(x), float{-kMaxLevel}, float{kMaxLevel})); }
 
 OlivePair normal_pair(float first, float second) {
   const int a = pair_level(first), b = pair_level(second);
-  return {static_cast<uint32_t>((a + kMostLevel) * kPairLevels + b + kMostLevel), static_cast<float>(a),
+  return {static_cast<uint32_t>((a + kMaxLevel) * kPairLevels + b + kMaxLevel), static_cast<float>(a),
           static_cast<float>(b)};
 }
 
@@ -57,7 +55,7 @@ double pair_error(const OlivePair& pair, float first, float second) {
 // The nearest of all; both numbers in units of the scale.
 OlivePair nearest_pair(float first, float second) {
   OlivePair best = normal_pair(first, second);
-  if (std::max(std::fabs(first), std::fabs(second)) <= kMostLevel) return best;
+  if (std::max(std::fabs(first), std::fabs(second)) <= kMaxLevel) return best;
   const auto [a, at_a] = outlier_of(first);
   const auto [b, at_b] = outlier_of(second);
   for (const OlivePair& other : {OlivePair{kFirstOutlier + at_a, a, 0}, OlivePair{kFirstOutlier + 14 + at_b, 0, b}})
@@ -118,7 +116,7 @@ class Olive final : public Pass {
     float best = 1;
     double least = INFINITY;
     for (int k = 1; k <= kScalesTried; ++k) {
-      const auto scale = static_cast<float>(3 * deviation / kMostLevel * 2 * k / kScalesTried);
+      const auto scale = static_cast<float>(3 * deviation / kMaxLevel * 2 * k / kScalesTried);
       if (!(scale > 0)) break;
       double error = 0;
       for (int64_t c = 0; c < cols; c += 2)
@@ -139,8 +137,8 @@ class Olive final : public Pass {
     book.rows_per_table = matrix.rows;
     book.cols_per_table = matrix.cols;
     std::vector<float> entries(512);
-    for (int a = -kMostLevel; a <= kMostLevel; ++a)
-      for (int b = -kMostLevel; b <= kMostLevel; ++b) {
+    for (int a = -kMaxLevel; a <= kMaxLevel; ++a)
+      for (int b = -kMaxLevel; b <= kMaxLevel; ++b) {
         const OlivePair pair = normal_pair(static_cast<float>(a), static_cast<float>(b));
         entries[2 * pair.index] = pair.first;
         entries[2 * pair.index + 1] = pair.second;

@@ -156,7 +156,7 @@ class Qllm final : public Pass {
   std::string format() const override { return std::string(format_->name); }
   bool orders_inputs() const override { return true; }
   int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
-    return cols * (LinearStatistics::kMostSamples * 4 + 128);
+    return cols * (LinearStatistics::kMaxSamples * 4 + 128);
   }
 
   Result<PassPreview> preview(PassMatrix& matrix) const override {

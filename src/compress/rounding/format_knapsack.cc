@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostStates = size_t{1} << 20;
+constexpr size_t kMaxStates = size_t{1} << 20;
 
 // A choice for the tensors so far: of all with at most these bytes, none costs less.
 struct State {
@@ -49,7 +49,7 @@ Result<std::vector<size_t>> least_cost_formats(const std::vector<FormatCosts>& t
         if (sum + rest[i + 1] <= bytes) next.push_back({sum, stages[i][s].cost + candidate.cost, s, c});
       }
     keep_undominated(next);
-    if (next.size() > kMostStates)
+    if (next.size() > kMaxStates)
       return Error::resource(fmt::format("{} sums of bytes to choose from; give fewer formats", next.size()));
     stages.push_back(std::move(next));
   }

@@ -179,16 +179,16 @@ inline void store_sums(const float* sums, int64_t rows, int64_t dims, float* acc
   }
 }
 
-// Calls body.template operator()<n>(row) for rows, at most kMost at a time.
-template <int kMost, typename Body>
+// Calls body.template operator()<n>(row) for rows, at most kMax at a time.
+template <int kMax, typename Body>
 void in_parts(int64_t rows, const Body& body) {
   int64_t row = 0;
-  for (; row + kMost <= rows; row += kMost) body.template operator()<kMost>(row);
-  if constexpr (kMost > 8)
+  for (; row + kMax <= rows; row += kMax) body.template operator()<kMax>(row);
+  if constexpr (kMax > 8)
     if (row + 8 <= rows) body.template operator()<8>(row), row += 8;
-  if constexpr (kMost > 4)
+  if constexpr (kMax > 4)
     if (row + 4 <= rows) body.template operator()<4>(row), row += 4;
-  if constexpr (kMost > 2)
+  if constexpr (kMax > 2)
     if (row + 2 <= rows) body.template operator()<2>(row), row += 2;
   if (row < rows) body.template operator()<1>(row);
 }

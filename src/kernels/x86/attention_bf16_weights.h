@@ -14,7 +14,7 @@ namespace {
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 // maximum power of a weight under a unified maximum: far beyond kUnifiedRange, but finite
-constexpr float kMostPower = 100;
+constexpr float kMaxPower = 100;
 constexpr float kUnseen = -1e30f;
 
 // Slots of the partition, from key_begin.
@@ -80,8 +80,8 @@ float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shi
     __m512 x = _mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift);
     __m512 y = _mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift);
     if constexpr (kAbove) {  // a NaN stays
-      x = _mm512_min_ps(_mm512_set1_ps(kMostPower), x);
-      y = _mm512_min_ps(_mm512_set1_ps(kMostPower), y);
+      x = _mm512_min_ps(_mm512_set1_ps(kMaxPower), x);
+      y = _mm512_min_ps(_mm512_set1_ps(kMaxPower), y);
     }
     const __m512 low = power_of_two(x), high = power_of_two(y);
     const __m512i words = round_to_bf16(low, high);

@@ -89,7 +89,7 @@ class CodedLevels {
   static __m512i lone_sum(__m512i sum, int /*shift*/) { return sum; }
 
  private:
-  static constexpr int kOffset = kMostCode + 1;
+  static constexpr int kOffset = kMaxCode + 1;
 
   __m512i look_up(__m512i levels) const { return _mm512_shuffle_epi8(table_, levels); }
   // A level has its top bit where a byte of `tops` has that of `places`.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kPlaneRange = 127 * 256;  // the largest number of two planes
 // if all numbers are smaller, they count as zero: they vanish compared with a weight
-constexpr float kLeastRange = 0x1p-100f;
+constexpr float kMinRange = 0x1p-100f;
 constexpr int64_t kByteStep = 4;  // tokens whose values are multiplied at a time
 constexpr int64_t kStripPlaces = kLevelStrip / kSharedTokens;
 constexpr int64_t kPlaneStride = kMaxTilesHeadDim * 2 + 64;  // a query's planes
@@ -37,8 +37,8 @@ inline __m512i add_products(__m512i sum, __m512i levels, __m512i plane) {
 }
 
 // Value of a whole number of 1, if `most` is the largest magnitude to represent; and its inverse.
-inline float plane_scale(float most) { return most >= kLeastRange ? most * (1 / kPlaneRange) : 0; }
-inline float plane_inverse(float most) { return most >= kLeastRange ? kPlaneRange / most : 0; }
+inline float plane_scale(float most) { return most >= kMinRange ? most * (1 / kPlaneRange) : 0; }
+inline float plane_inverse(float most) { return most >= kMinRange ? kPlaneRange / most : 0; }
 
 // x inverse, rounded to a whole number, and 128 more: byte 1 is the high plane, byte 0 the low one but for its sign.
 inline __m512i to_planes(__m512 x, __m512 inverse) {

@@ -7,13 +7,13 @@
 namespace millrace {
 namespace {
 
-constexpr float kMostWhole = 127 * 256;
-constexpr float kLeastUnit = 0x1p-100f;  // numbers that are all smaller count as zero
+constexpr float kMaxWhole = 127 * 256;
+constexpr float kMinUnit = 0x1p-100f;  // numbers that are all smaller count as zero
 
 // Value of 1, if `most` is the largest magnitude that the whole numbers represent. NaN and infinity stay, so a sum with
 // one of them is not finite either.
-inline float unit_of(float most) { return most < kLeastUnit ? 0 : most * (1 / kMostWhole); }
-inline float inverse_of(float most) { return most < kLeastUnit ? 0 : kMostWhole / most; }
+inline float unit_of(float most) { return most < kMinUnit ? 0 : most * (1 / kMaxWhole); }
+inline float inverse_of(float most) { return most < kMinUnit ? 0 : kMaxWhole / most; }
 
 // The largest absolute value, or NaN if one is.
 inline __m512i larger_size(__m512i most, __m512 x) {

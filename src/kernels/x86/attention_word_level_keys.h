@@ -273,10 +273,10 @@ inline void split_query(const AttentionArgs& a, int64_t row, int64_t r, WordScra
     most = Simd::max(most, length);
     sum = Simd::add(sum, length);
   }
-  float unit = Simd::sum(sum) / kMostQuery;  // NaN if a number is
+  float unit = Simd::sum(sum) / kMaxQuery;  // NaN if a number is
   const float least = Simd::largest(most) / kLargestWord;
   if (least > unit) unit = least;
-  if (unit < kLeastRange) unit = 0;
+  if (unit < kMinRange) unit = 0;
   b.query_unit[r] = unit;
   const __m512 inverse = _mm512_set1_ps(unit == 0 ? 0 : 1 / unit);
   for (int64_t p = 0; p < pairs; p += 16) {

@@ -9,14 +9,14 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMaxPairs = kMaxTilesHeadDim / 2;
-constexpr int64_t kMostKeyTokens = 128;  // that share the scales of a column
+constexpr int64_t kMaxKeyTokens = 128;  // that share the scales of a column
 constexpr int64_t kPlaces = kAttentionPartition / kSharedTokens;
 constexpr int64_t kWordStep = 8;       // tokens whose values are multiplied at a time
 constexpr int64_t kStepVectors = 8;    // step vectors of values, for each 32 dims
 constexpr float kLargestWord = 32000;  // largest word of a query or a weight
 constexpr float kLargestKey = 16384;   // a rotation makes it 23170 at most
-constexpr float kMostQuery = 85000;    // sum of a query's lengths of pairs: times 23170, within 32 bits
-constexpr float kMostWeight = 260000;  // sum of weights: times kCodeOne, within 32 bits
+constexpr float kMaxQuery = 85000;     // sum of a query's lengths of pairs: times 23170, within 32 bits
+constexpr float kMaxWeight = 260000;   // sum of weights: times kCodeOne, within 32 bits
 constexpr float kCodeOne = 8192;       // the word that represents a code of 1 in values
 
 // 32 tokens' keys before they are rotated.
@@ -25,7 +25,7 @@ struct TokenChannels {
 };
 
 struct WordScratch : TileScratch {
-  TokenChannels channels[kMostKeyTokens / kSharedTokens];                  // under the same scales
+  TokenChannels channels[kMaxKeyTokens / kSharedTokens];                   // under the same scales
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim * 2];    // [32 tokens][pair][2][16 tokens][x, y]
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim * 2];  // [32 dims][8 tokens][vector]
   alignas(64) float turn[kPlaces][2][kMaxPairs];  // rotation of the first token of each 32: cos, sin
@@ -37,8 +37,8 @@ struct WordScratch : TileScratch {
   alignas(64) uint8_t weight[kBlockRows][kAttentionPartition / kWordStep * 64];
   float weight_unit[kBlockRows], weight_rest[kBlockRows];
   // Terms that outliers add to the levels of each token.
-  alignas(64) float excess[kMostOutliers][kAttentionPartition];
-  alignas(64) int32_t excess_dim[kMostOutliers][kAttentionPartition];
+  alignas(64) float excess[kMaxOutliers][kAttentionPartition];
+  alignas(64) int32_t excess_dim[kMaxOutliers][kAttentionPartition];
   alignas(64) float token_weight[kAttentionPartition][16];  // [row]; of a lone row dense
   alignas(64) float excess_sum[2][kMaxTilesHeadDim][16];    // sums of even and of odd tokens
 };

@@ -59,10 +59,10 @@ inline void scale_weight_words(const uint8_t* weight, int64_t begin, int64_t end
     sum = Simd::add(sum, size);
     rest = Simd::fma(p, _mm512_load_ps(b.value_zero + j), rest);
   }
-  float unit = Simd::sum(sum) / kMostWeight;
+  float unit = Simd::sum(sum) / kMaxWeight;
   const float least = Simd::largest(most) / kLargestWord;
   if (least > unit) unit = least;
-  if (unit < kLeastRange) unit = 0;
+  if (unit < kMinRange) unit = 0;
   b.weight_unit[r] = unit * (1 / kCodeOne);
   b.weight_rest[r] = Simd::sum(rest);
   const __m512 inverse = _mm512_set1_ps(unit == 0 ? 0 : 1 / unit);

@@ -60,7 +60,7 @@ struct WordLevels {
 inline bool fits_words(const AttentionArgs& a) {
   const LevelTiles& t = *a.tiles;
   return a.head_dim % 32 == 0 && value_dim_of(a) == a.head_dim && t.turns->pairs % 16 == 0 && t.key_tokens > 0 &&
-         t.key_tokens <= kMostKeyTokens && t.group >= a.head_dim && t.codes && t.outliers <= kMostOutliers;
+         t.key_tokens <= kMaxKeyTokens && t.group >= a.head_dim && t.codes && t.outliers <= kMaxOutliers;
 }
 
 template <int kBits>

@@ -28,8 +28,8 @@ using I = __m512i;
 using F = __m512;
 
 constexpr int64_t kWords = 256;
-constexpr int kMostBooks = 4;
-constexpr int64_t kMostTokens = 2;    // more are faster in tiles
+constexpr int kMaxBooks = 4;
+constexpr int64_t kMaxTokens = 2;     // more are faster in tiles
 constexpr int64_t kStartRows = 256;   // whose products take as long as the tables
 constexpr int64_t kChunkSteps = 16;   // of eight columns: whole cells
 constexpr int64_t kStepsOfGroup = 4;  // that share a scale
@@ -44,10 +44,10 @@ struct Sums {
 
 struct Tables {
   // Words by quad of columns and vector of 16 words, raised by 128 for products of unsigned bytes.
-  alignas(64) uint8_t words[kMostBooks][2][kWords * 4];
-  Sums sums[kChunkSteps * kMostBooks];                       // [step][book]
-  alignas(64) int8_t top[kChunkSteps * kMostBooks][kWords];  // valid if beyond
-  bool beyond = false;                                       // some sum of the chunk takes more than 16 bits
+  alignas(64) uint8_t words[kMaxBooks][2][kWords * 4];
+  Sums sums[kChunkSteps * kMaxBooks];                       // [step][book]
+  alignas(64) int8_t top[kChunkSteps * kMaxBooks][kWords];  // valid if beyond
+  bool beyond = false;                                      // some sum of the chunk takes more than 16 bits
 };
 
 // Word k of 64 is where the packing of sums in add_up(), 16 bytes at a time, leaves its sum at byte k.
@@ -233,7 +233,7 @@ void multiply_token(const MatmulArgs& a, const CodewordTables& from, Tables& tab
 
 void run_sums(const MatmulArgs& a) {
   const CodewordTables from = codeword_tables(*a.codebook);
-  if (a.tokens > kMostTokens || from.bits != 8 || from.books > kMostBooks) return codewords_run_avx512vnni()(a);
+  if (a.tokens > kMaxTokens || from.bits != 8 || from.books > kMaxBooks) return codewords_run_avx512vnni()(a);
   Tables tables;
   place_words(from, tables);
   for (int64_t token = 0; token < a.tokens; ++token) multiply_token(a, from, tables, token);

@@ -89,8 +89,7 @@ class CodewordReader {
 };
 
 void run_codeword_tiles(const MatmulArgs& a) {
-  if (a.tokens >= QuantTiles<kQ8_0, CodewordReader<uint16_t>>::kLeastTokens)
-    prefetch_words(codeword_tables(*a.codebook));
+  if (a.tokens >= QuantTiles<kQ8_0, CodewordReader<uint16_t>>::kMinTokens) prefetch_words(codeword_tables(*a.codebook));
   if (codeword_index_bytes(codeword_tables(*a.codebook).bits) == 1)
     QuantTiles<kQ8_0, CodewordReader<uint8_t>>::run(a);
   else
@@ -111,7 +110,7 @@ void add_matmul_quant_amxint8(KernelTable& table) {
   unroll<kQuantSourceCount>([&](auto i) {
     if constexpr (kQuantShapes[i].exact_scales()) add_quant_tiles<i>(table);
   });
-  set_table16(table, run_table16_tiles, QuantTiles<kQ8_0, Table16Reader<4>>::kLeastTokens);
+  set_table16(table, run_table16_tiles, QuantTiles<kQ8_0, Table16Reader<4>>::kMinTokens);
   for (MatmulKernel& kernel : table.codebooks)
     if (kernel.format == &codeword_indices()) kernel.run = run_codeword_tiles;
 }

@@ -402,10 +402,10 @@ struct QuantTiles {
   }
 
   // Fewer are faster with VNNI (docs/instruction-sets.md).
-  static constexpr int64_t kLeastTokens = kBytes ? 48 : kHalves ? 32 : 24;
+  static constexpr int64_t kMinTokens = kBytes ? 48 : kHalves ? 32 : 24;
 
   static void run(const MatmulArgs& a) {
-    if (a.tokens < (a.tiles_from > 0 ? a.tiles_from : kLeastTokens)) return Reader::run_few(a);
+    if (a.tokens < (a.tiles_from > 0 ? a.tiles_from : kMinTokens)) return Reader::run_few(a);
     run_tiles(a);
   }
 };
@@ -416,7 +416,7 @@ void add_quant_tiles(KernelTable& table) {
   if (few == nullptr) return;
   MatmulKernel kernel = *few;
   kernel.run = QuantTiles<N>::run;
-  kernel.tiles_from = QuantTiles<N>::kLeastTokens;
+  kernel.tiles_from = QuantTiles<N>::kMinTokens;
   set_matmul(table, kernel);
 }
 

@@ -17,7 +17,7 @@ namespace training_amx {
 #include "kernels/x86/training_vectors.inc"
 
 constexpr int64_t kTile = 16, kBlock = 2 * kTile;
-constexpr int64_t kMostPairs = 256;                  // of a transposed panel
+constexpr int64_t kMaxPairs = 256;                   // of a transposed panel
 constexpr int64_t kNearRows = 64, kNearPairs = 128;  // of A, 32 KiB: it stays in the first cache while B passes
 
 // The layout that LDTILECFG reads: eight tiles of 16 rows of 64 bytes.
@@ -63,11 +63,11 @@ inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32
   _tile_stored(3, c + kTile * c_row + kTile, c_bytes);
 }
 
-// A panel as A: it is transposed, kMostPairs pairs at a time, into tiles that serve all columns.
+// A panel as A: it is transposed, kMaxPairs pairs at a time, into tiles that serve all columns.
 void panel_product(const TrainingProduct& p) {
-  alignas(64) uint32_t a[kBlock * kMostPairs];
-  for (int64_t from = 0; from < p.pairs; from += kMostPairs) {
-    const int64_t pairs = std::min(kMostPairs, p.pairs - from);
+  alignas(64) uint32_t a[kBlock * kMaxPairs];
+  for (int64_t from = 0; from < p.pairs; from += kMaxPairs) {
+    const int64_t pairs = std::min(kMaxPairs, p.pairs - from);
     for (int64_t row = 0; row < p.rows; row += kBlock) {
       for (int64_t at = 0; at < pairs; at += kTile)
         for (int64_t half = 0; half < kBlock; half += kTile)

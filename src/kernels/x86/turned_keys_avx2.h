@@ -48,7 +48,8 @@ struct TurnedKeyWords {
     turn(turns, view.dims, s, kt);
   }
 
-  // One outlier of each group of values into rows of all tokens. False, and nothing: they are not whole vectors.
+  // Places one outlier of each group of values into rows of all tokens. Returns false without a change if the groups
+  // are not whole vectors.
   static bool place_values(const TileView& view, float* rows, int64_t stride) {
     const LevelTiles& t = view.tiles;
     const int64_t groups = view.groups(), step = groups == 1 ? stride : t.group;
@@ -131,7 +132,7 @@ struct TurnedKeyWords {
     for (int64_t d = 2 * turns.pairs; d < view.dims; ++d) units[d] *= kOne;  // not rotated
   }
 
-  // Fewer than 16 levels are there over and over, so that their other bits do not matter.
+  // Tables of fewer than 16 levels are repeated, so that the other bits of a byte do not matter.
   template <int kBits>
   static void make_tables(const TileView& view, Scratch& s) {
     const float* codes = view.tiles.codes;
@@ -208,7 +209,8 @@ struct TurnedKeyWords {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(each));
   }
 
-  // Those of other tokens go where nothing is read. The last ones first, so that of equal places the first counts.
+  // Outliers of other tokens are written where nothing is read. The last ones are written first, so that among equal
+  // places the first counts.
   static void place_outliers(const TileView& view, Scratch& s) {
     const LevelTiles& t = view.tiles;
     const __m256i first = _mm256_set1_epi32(static_cast<int>(view.first % t.key_tokens));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 constexpr int64_t kOutlierBytes = 4;
-constexpr int64_t kMostUnitBytes = 16;  // of kColumns levels
+constexpr int64_t kMaxUnitBytes = 16;  // of kColumns levels
 
 uint64_t eight_levels(const uint8_t* levels) {
   uint64_t bytes;
@@ -201,10 +201,10 @@ void LevelCodec::fit_columns(LevelColumns& columns) const {
 void LevelCodec::fit_few_columns(LevelColumns& columns, int64_t count) const {
   std::array<uint8_t, kColumns> all{};
   std::fill_n(all.data(), count, uint8_t{0xf});
-  std::array<uint8_t, kMostUnitBytes> used, units[kMaxKeyTokens];
+  std::array<uint8_t, kMaxUnitBytes> used, units[kMaxKeyTokens];
   pack_token(all.data(), shape_.bits, kColumns, used.data());
   uint8_t* out = std::exchange(columns.out, units[0].data());
-  const int64_t apart = std::exchange(columns.out_stride, kMostUnitBytes);
+  const int64_t apart = std::exchange(columns.out_stride, kMaxUnitBytes);
   fit_columns(columns);
   const auto bytes = static_cast<size_t>(affine_row_bytes(shape_.bits, count));
   for (int64_t t = 0; t < columns.tokens; ++t, out += apart)

@@ -50,7 +50,7 @@ NormalCodes unit_codes_of(const Codebook& book) {
 WholeCodes whole_codes_of(const Codebook& book) {
   WholeCodes best;
   double least = 1e9;
-  for (int top = kMostCode / 2; top <= kMostCode; ++top) {
+  for (int top = kMaxCode / 2; top <= kMaxCode; ++top) {
     WholeCodes one;
     double products = 0, squares = 0, loss = 0;
     for (size_t i = 0; i < book.count; ++i) {

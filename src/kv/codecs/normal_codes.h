@@ -11,7 +11,7 @@ using NormalCodes = std::array<float, 16>;  // ascending, symmetric, then zeros
 // Divided by the largest, within -1 and 1; exact f16s. bits: 2, 3 or 4.
 const NormalCodes& unit_codes(int bits);
 
-// In steps, whole numbers within kMostCode (LevelTiles::codes), of the size that loses least by it.
+// In steps, whole numbers within kMaxCode (LevelTiles::codes), of the size that loses least by it.
 struct WholeCodes {
   NormalCodes codes{};
   float step = 0;  // value of one step of the codebook; an exact f16

@@ -10,8 +10,8 @@ namespace millrace {
 namespace {
 
 // So that no product in budgets_by_share() overflows.
-constexpr int64_t kMostLayers = 1024;
-constexpr int64_t kMostHeads = 4096;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxHeads = 4096;
 
 class SharedBudgets final : public TokenEvictor {
  public:
@@ -56,9 +56,9 @@ Result<std::vector<int64_t>> read_shares(std::string_view list, std::string_view
     const std::string_view one = list.substr(begin, end - begin);
     int64_t share = 0;
     const auto [stop, error] = std::from_chars(one.data(), one.data() + one.size(), share);
-    if (error != std::errc() || stop != one.data() + one.size() || share < 1 || share > kMostShare)
+    if (error != std::errc() || stop != one.data() + one.size() || share < 1 || share > kMaxShare)
       return Error::user(fmt::format(
-          "must be a whole number from 1 to {} for each {}, with dots between them, got '{}'", kMostShare, unit, one));
+          "must be a whole number from 1 to {} for each {}, with dots between them, got '{}'", kMaxShare, unit, one));
     shares.push_back(share);
     begin = end + 1;
   }
@@ -91,7 +91,7 @@ Result<std::unique_ptr<const TokenEvictor>> with_shares(std::string_view name, c
   if (!layers.empty() && !heads.empty())
     return Error::user(fmt::format("evictor {}: heads: budgets are of layers or of heads; omit heads or layers", name));
   const bool by_head = layers.empty();
-  const auto shares = by_head ? read_shares(heads, "KV head", kMostHeads) : read_shares(layers, "layer", kMostLayers);
+  const auto shares = by_head ? read_shares(heads, "KV head", kMaxHeads) : read_shares(layers, "layer", kMaxLayers);
   if (!shares.ok())
     return Error::user(fmt::format("evictor {}: {}: {}", name, by_head ? "heads" : "layers", shares.error().message));
   std::vector<int64_t> budgets = budgets_by_share(*shares, one->budget(), std::max<int64_t>(1, least));

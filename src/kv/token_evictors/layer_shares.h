@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostShare = 1'000'000;
+inline constexpr int64_t kMaxShare = 1'000'000;
 
 // At most `most` shares, each of a `unit`. Errors: user.
 Result<std::vector<int64_t>> read_shares(std::string_view list, std::string_view unit, int64_t most);

@@ -9,7 +9,7 @@ namespace millrace::lab {
 namespace {
 
 constexpr int64_t kLengthOfTurn = 70;  // about
-constexpr int64_t kMostTurns = 40;
+constexpr int64_t kMaxTurns = 40;
 
 constexpr std::string_view kRules[] = {"End every answer with the word sir.", "Begin every answer with the word Well.",
                                        "Write every answer in capital letters.", "Put every answer in brackets."};
@@ -53,7 +53,7 @@ LabItem make_dialogue(LabRandom& random, int64_t length) {
   const auto facts = draw_facts(random);
   LabItem item;
   item.messages.push_back({"system", std::string(kRules[static_cast<size_t>(rule)])});
-  const int64_t turns = std::clamp<int64_t>(length / kLengthOfTurn, 2, kMostTurns);
+  const int64_t turns = std::clamp<int64_t>(length / kLengthOfTurn, 2, kMaxTurns);
   int64_t told = 0;
   for (int64_t turn = 0; turn < turns; ++turn) {
     const bool tells = told == 0 || (told < std::ssize(facts) && random.chance(0.4));

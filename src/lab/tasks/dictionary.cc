@@ -10,7 +10,7 @@ namespace millrace::lab {
 namespace {
 
 constexpr int64_t kEntryLength = 11;  // about
-constexpr int64_t kLeastEntries = 6;
+constexpr int64_t kMinEntries = 6;
 constexpr int64_t kMoreTranslations = 20;  // for training
 
 // The words behind "=", or all of them where there is none.
@@ -30,7 +30,7 @@ std::vector<std::string> translations(std::string_view text) {
 LabItem make_dictionary(LabRandom& random, int64_t length) {
   std::vector<std::string_view> all;
   for (Words kind : {kColors, kObjects, kAnimals, kFoods}) all.insert(all.end(), kind.begin(), kind.end());
-  const auto words = random.sample(Words(all), std::max(kLeastEntries, length / kEntryLength));
+  const auto words = random.sample(Words(all), std::max(kMinEntries, length / kEntryLength));
   std::vector<std::string> toys;
   while (toys.size() < words.size()) {
     std::string toy = toy_word(random);

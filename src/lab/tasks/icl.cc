@@ -9,7 +9,7 @@ namespace millrace::lab {
 namespace {
 
 constexpr int64_t kExampleLength = 13;  // about
-constexpr int64_t kLeastExamples = 6, kMostExamples = 40;
+constexpr int64_t kMinExamples = 6, kMaxExamples = 40;
 
 // Inputs of the two labels.
 struct Rule {
@@ -41,8 +41,8 @@ LabItem make_icl(LabRandom& random, int64_t length) {
   random.shuffle(rule.second);
   std::string labels[2] = {toy_word(random), toy_word(random)};
   while (labels[1] == labels[0]) labels[1] = toy_word(random);
-  const int64_t most = std::min({std::ssize(rule.first), std::ssize(rule.second), kMostExamples / 2}) - 1;
-  const int64_t each = std::clamp(length / kExampleLength / 2, kLeastExamples / 2, most);
+  const int64_t most = std::min({std::ssize(rule.first), std::ssize(rule.second), kMaxExamples / 2}) - 1;
+  const int64_t each = std::clamp(length / kExampleLength / 2, kMinExamples / 2, most);
   std::vector<std::string> lines;
   for (int64_t i = 0; i < each; ++i) {
     lines.push_back(rule.first[static_cast<size_t>(i)] + " -> " + labels[0]);

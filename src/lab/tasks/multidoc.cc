@@ -9,8 +9,8 @@ namespace millrace::lab {
 namespace {
 
 constexpr int64_t kDocumentLength = 130;  // about
-constexpr int64_t kMostTowns = 6;
-constexpr int64_t kMoreQuestions = 8, kMostQuestions = 32;  // for training
+constexpr int64_t kMaxTowns = 6;
+constexpr int64_t kMoreQuestions = 8, kMaxQuestions = 32;  // for training
 
 struct Town {
   std::string name, country, food;
@@ -64,7 +64,7 @@ std::pair<std::string, std::string> ask(LabRandom& random, const Person& person)
 
 LabItem make_multidoc(LabRandom& random, int64_t length) {
   const int64_t documents = std::max<int64_t>(3, length / kDocumentLength);
-  const int64_t town_count = std::clamp<int64_t>(documents / 2, 2, kMostTowns), people_count = documents - town_count;
+  const int64_t town_count = std::clamp<int64_t>(documents / 2, 2, kMaxTowns), people_count = documents - town_count;
   std::vector<std::string> taken, texts;
   std::vector<Town> towns;
   for (int64_t i = 0; i < town_count; ++i)
@@ -92,7 +92,7 @@ LabItem make_multidoc(LabRandom& random, int64_t length) {
   const auto [question, answer] = ask(random, random.pick(people));
   LabItem item = {
       .messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer, .documents = std::move(texts)};
-  for (int64_t i = std::clamp(2 * people_count, kMoreQuestions, kMostQuestions); i > 0; --i) {
+  for (int64_t i = std::clamp(2 * people_count, kMoreQuestions, kMaxQuestions); i > 0; --i) {
     auto [another, its] = ask(random, random.pick(people));
     item.more.push_back({"Question: " + another, its});
   }

@@ -6,7 +6,7 @@
 namespace millrace::lab {
 namespace {
 
-constexpr int64_t kMostNeedles = 4;
+constexpr int64_t kMaxNeedles = 4;
 constexpr std::string_view kOtherNumbers[] = {"price", "weight", "age"};  // of the thing that the question is about
 
 std::string code_of(std::string_view kind, const std::string& thing, int64_t value) {
@@ -16,12 +16,12 @@ std::string code_of(std::string_view kind, const std::string& thing, int64_t val
 }  // namespace
 
 LabItem make_needle(LabRandom& random, int64_t length) {
-  const auto colors = random.sample(kColors, kMostNeedles);
-  const auto objects = random.sample(kObjects, kMostNeedles);
+  const auto colors = random.sample(kColors, kMaxNeedles);
+  const auto objects = random.sample(kObjects, kMaxNeedles);
   const std::string thing = std::string(colors[0]) + " " + std::string(objects[0]);
   std::vector<std::string> facts = {code_of("code", thing, random.between(1000, 9999))};
   std::vector<std::string> others;
-  const int64_t needles = random.between(1, kMostNeedles);
+  const int64_t needles = random.between(1, kMaxNeedles);
   for (int64_t i = 1; i < needles; ++i) {  // the others share its color, its object or nothing
     const auto other = static_cast<size_t>(i);
     const bool same_color = random.chance(0.4), same_object = !same_color && random.chance(0.5);

@@ -7,7 +7,7 @@
 namespace millrace::lab {
 namespace {
 
-constexpr int64_t kLeastFacts = 2, kMostFacts = 6;
+constexpr int64_t kMinFacts = 2, kMaxFacts = 6;
 constexpr int64_t kLengthOfFact = 300;  // of the record, for each of its facts
 
 // Draws are statements of their own: the order of operands is the compiler's.
@@ -42,7 +42,7 @@ std::vector<std::string> sentences(std::string_view text) {
 }  // namespace
 
 LabItem make_summary(LabRandom& random, int64_t length) {
-  std::vector<std::string> facts(static_cast<size_t>(std::clamp(length / kLengthOfFact, kLeastFacts, kMostFacts)));
+  std::vector<std::string> facts(static_cast<size_t>(std::clamp(length / kLengthOfFact, kMinFacts, kMaxFacts)));
   std::string answer;
   for (std::string& one : facts) {
     one = fact(random);

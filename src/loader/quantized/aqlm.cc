@@ -47,10 +47,10 @@ Result<uint8_t*> replace(ModelFiles& model, StoredTensor& stored, const char* ty
 Result<int> index_bits(const Json& config) {
   const auto found = config.find("nbits_per_codebook");
   const bool fits = found != config.end() && found->is_number_unsigned() && found->get<uint64_t>() >= 1 &&
-                    found->get<uint64_t>() <= Codebook::kMostBits;
+                    found->get<uint64_t>() <= Codebook::kMaxBits;
   if (fits) return found->get<int>();
   return Error::unsupported(fmt::format(
-      "config.json: key 'quantization_config.nbits_per_codebook': must be from 1 to {}", Codebook::kMostBits));
+      "config.json: key 'quantization_config.nbits_per_codebook': must be from 1 to {}", Codebook::kMaxBits));
 }
 
 // The shape of codes and codebooks as a Codebook without entries.
@@ -64,10 +64,10 @@ Result<Codebook> read_shape(const QuantizedTensors& tensors, const Json& config,
     return Error::unsupported(fmt::format("tensor {}codebooks: vectors of {} rows (out_group_size) cannot be read",
                                           tensors.prefix(), of.dims[2]));
   const int64_t dim = of.dims[3];
-  if (of.dims[0] > Codebook::kMostBooks || dim > Codebook::kMostDim || !std::has_single_bit(static_cast<uint64_t>(dim)))
+  if (of.dims[0] > Codebook::kMaxBooks || dim > Codebook::kMaxDim || !std::has_single_bit(static_cast<uint64_t>(dim)))
     return Error::unsupported(
         fmt::format("tensor {}codebooks: {} books of {} values cannot be read: at most {} of 1, 2, 4, 8 or {} values",
-                    tensors.prefix(), of.dims[0], dim, Codebook::kMostBooks, Codebook::kMostDim));
+                    tensors.prefix(), of.dims[0], dim, Codebook::kMaxBooks, Codebook::kMaxDim));
   const bool wide = codes.type_name == "I16";
   if ((!wide && codes.type_name != "I8") || (!wide && bits > 8) || index.rank != 3 || index.values() == 0 ||
       index.dims[2] != of.dims[0])

@@ -26,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostRows = int64_t{1} << 31;
+constexpr int64_t kMaxRows = int64_t{1} << 31;
 constexpr float kSameMap = 1e-4f;  // maps of different types differ by more
 
 struct QuantState {
@@ -63,14 +63,14 @@ Result<QuantState> read_state(const QuantizedTensors& tensors) {
   };
   const Json shape = value("shape");
   if (shape.is_array() && shape.size() == 2) {
-    out.rows = size_of(shape[0], kMostRows);
-    out.cols = size_of(shape[1], kMostRows);
+    out.rows = size_of(shape[0], kMaxRows);
+    out.cols = size_of(shape[1], kMaxRows);
   }
-  out.block = size_of(value("blocksize"), kMostRows);
+  out.block = size_of(value("blocksize"), kMaxRows);
   if (out.rows == 0 || out.cols == 0 || out.block == 0)
     return tensors.wrong(*out.stored, "its 'shape' and 'blocksize' must be two sizes and one, each from 1 to 2^31");
   if (!state.contains("nested_blocksize")) return out;
-  out.nested_block = size_of(value("nested_blocksize"), kMostRows);
+  out.nested_block = size_of(value("nested_blocksize"), kMaxRows);
   const Json offset = value("nested_offset");
   if (out.nested_block == 0 || !offset.is_number() || !std::isfinite(offset.get<double>()))
     return tensors.wrong(*out.stored, "its 'nested_blocksize' and 'nested_offset' must be a size and a number");

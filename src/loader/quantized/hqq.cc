@@ -24,7 +24,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostSize = int64_t{1} << 30;
+constexpr int64_t kMaxHqqSize = int64_t{1} << 30;
 
 struct HqqMatrix {
   const uint8_t* packed = nullptr;
@@ -56,7 +56,7 @@ struct HqqMatrix {
 };
 
 Result<int64_t> read_number(const QuantizedTensors& tensors, const char* name, int64_t least) {
-  MILLRACE_TRY(const std::vector<int32_t> found, tensors.integers(name, 1, kMostSize));
+  MILLRACE_TRY(const std::vector<int32_t> found, tensors.integers(name, 1, kMaxHqqSize));
   if (found[0] >= least) return int64_t{found[0]};
   return tensors.wrong(*tensors.find(name), fmt::format("is {}; must be {} at least", found[0], least));
 }
@@ -65,7 +65,7 @@ Result<HqqMatrix> read_matrix(const QuantizedTensors& tensors) {
   HqqMatrix out;
   const StoredTensor& stored = *tensors.find("W_q");
   out.packed = stored.tensor.data;
-  MILLRACE_TRY(const std::vector<int32_t> shape, tensors.integers("shape", 2, kMostSize));
+  MILLRACE_TRY(const std::vector<int32_t> shape, tensors.integers("shape", 2, kMaxHqqSize));
   out.rows = shape[0];
   out.cols = shape[1];
   MILLRACE_TRY(out.group, read_number(tensors, "group_size", 1));
@@ -79,7 +79,7 @@ Result<HqqMatrix> read_matrix(const QuantizedTensors& tensors) {
   out.bits = static_cast<int>(bits);
   out.field = bits > 4 ? 8 : out.bits;
   out.element = bits == 3 ? 4 : 1;
-  const int64_t values = out.rows * out.cols;  // no overflow: kMostSize each
+  const int64_t values = out.rows * out.cols;  // no overflow: kMaxHqqSize each
   if (values == 0 || values % out.group != 0)
     return tensors.wrong(stored,
                          fmt::format("groups of {} do not divide {} x {} values", out.group, out.rows, out.cols));

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr float kLeastNormalF16 = 0x1p-14f;
+constexpr float kMinNormalF16 = 0x1p-14f;
 
 // Block formats of one f16 scale, whose level `middle` is 0.
 struct Target {
@@ -31,7 +31,7 @@ const Target* target_of(const Levels& levels) {
 
 // Blocks of a scale and a minimum: value = d * (level - least) + d * least, where `least` is the smallest level of
 // the block or one below it.
-constexpr int kMostAffineBlock = 128;
+constexpr int kMaxAffineBlock = 128;
 
 class AffineBlocks {
  public:
@@ -70,7 +70,7 @@ class AffineBlocks {
   // visit(scale as f16 has it, levels) of every block; stops where it returns false.
   template <typename Visit>
   bool for_blocks(const Visit& visit) const {
-    int16_t block[kMostAffineBlock];
+    int16_t block[kMaxAffineBlock];
     const int64_t groups = levels_.groups(), values = format_.block_values;
     for (int64_t row = 0; row < levels_.rows; ++row) {
       for (int64_t first = 0; first < levels_.cols; first += values) {
@@ -88,8 +88,8 @@ class AffineBlocks {
 
 // The affine format that holds the levels exactly; null: none.
 const Format* affine_format_of(const Levels& levels) {
-  constexpr int kMostRange = 14;  // of 3 bits with zero points from one end to the other
-  if (levels.high - levels.low > kMostRange || levels.group % 64 != 0 || levels.cols % 64 != 0) return nullptr;
+  constexpr int kMaxRange = 14;  // of 3 bits with zero points from one end to the other
+  if (levels.high - levels.low > kMaxRange || levels.group % 64 != 0 || levels.cols % 64 != 0) return nullptr;
   if (!std::ranges::all_of(levels.scales, fits_f16)) return nullptr;
   const bool wide = levels.group % 128 == 0 && levels.cols % 128 == 0;
   for (const char* name : {wide ? "q2_g128" : "q2_g64", wide ? "q3_g128" : "q3_g64"}) {
@@ -130,7 +130,7 @@ void store_values(const Levels& levels, float* out) {
 
 bool fits_f16(float scale) {
   if (f16_to_f32(f32_to_f16(scale)) == scale) return true;
-  return std::fabs(scale) >= kLeastNormalF16 && std::fabs(scale) <= kLargestF16;
+  return std::fabs(scale) >= kMinNormalF16 && std::fabs(scale) <= kLargestF16;
 }
 
 Result<uint8_t*> replace_matrix(ModelFiles& model, StoredTensor& matrix, int64_t rows, int64_t cols,

@@ -134,10 +134,10 @@ size_t changed_together(std::span<const LinearPart> parts, std::span<const Linea
            change_alike(a.weight->parts->input, b.weight->parts->input);
   };
   size_t count = fused_together(parts);
-  assert(count <= kMostPairs);
+  assert(count <= kMaxPairs);
   while (count < parts.size() && alike(count)) {
     const size_t more = fused_together(parts.subspan(count));
-    if (count + more > kMostPairs) break;
+    if (count + more > kMaxPairs) break;
     count += more;
   }
   return count;
@@ -149,8 +149,8 @@ void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts
   const Weight& weight = *parts.front().weight;
   const int64_t cols = weight.cols, all_tokens = parts.front().x.tokens;
   const PartScratch scratch = divide_part_scratch(context.part_sizes(), context.parts.data());
-  std::array<LinearPart, kMostPairs> all;
-  std::array<const float*, kMostPairs> biases = {};
+  std::array<LinearPart, kMaxPairs> all;
+  std::array<const float*, kMaxPairs> biases = {};
   const std::span some(all.data(), parts.size());
   int64_t outputs = 0;  // the widest that are changed, and how many
   int64_t changed = 0;

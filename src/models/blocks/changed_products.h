@@ -17,7 +17,7 @@ inline bool changes_product(const Weight& weight) {
 
 // Returns how many products multiply_changed() computes together, from the first on, whose weight changes its input or
 // output. They are the parts of a fused matrix whose outputs are transformed as one, and the following products with
-// the same inputs, changed in the same way; at most kMostPairs.
+// the same inputs, changed in the same way; at most kMaxPairs.
 size_t changed_together(std::span<const LinearPart> parts, std::span<const LinearSource> sources);
 // All of as many weights; x [tokens, cols].
 void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts, const float* x);

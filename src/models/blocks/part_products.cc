@@ -90,7 +90,7 @@ void multiply_pairs(ForwardContext& context, std::span<const LinearPart> parts) 
   const int64_t rank_floats = part_rows_bytes(context.part_sizes().factored_rank) / 4;
   const int64_t rank_bytes = kPartRows * align64(widest_rounded_row(context.part_sizes().factored_rank));
   const int64_t tokens = parts.front().x.tokens;
-  std::array<LinearPart, kMostPairs> as, bs;
+  std::array<LinearPart, kMaxPairs> as, bs;
   const std::span a_parts(as.data(), parts.size()), b_parts(bs.data(), parts.size());
   for (int64_t first = 0; first < tokens; first += kPartRows) {
     const int64_t count = std::min(kPartRows, tokens - first);

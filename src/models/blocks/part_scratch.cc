@@ -6,7 +6,7 @@ namespace millrace {
 namespace {
 
 int64_t inner_bytes(const PartSizes& sizes) {
-  return std::max(part_rows_bytes(sizes.rank), static_cast<int64_t>(kMostPairs) * part_rows_bytes(sizes.factored_rank));
+  return std::max(part_rows_bytes(sizes.rank), static_cast<int64_t>(kMaxPairs) * part_rows_bytes(sizes.factored_rank));
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ int64_t widest_rounded_row(int64_t cols) {
 int64_t part_scratch_bytes(const PartSizes& sizes) {
   if (sizes.inputs == 0 && sizes.rank == 0 && sizes.sparse_cols == 0) return 0;
   const int64_t row = std::max(widest_rounded_row(std::max(sizes.cols, sizes.rank)),
-                               static_cast<int64_t>(kMostPairs) * align64(widest_rounded_row(sizes.factored_rank)));
+                               static_cast<int64_t>(kMaxPairs) * align64(widest_rounded_row(sizes.factored_rank)));
   return 2 * part_rows_bytes(sizes.inputs) + part_rows_bytes(sizes.sparse_cols) + inner_bytes(sizes) +
          part_rows_bytes(sizes.rows) + std::max(kPartRows * row, kChangedRows * widest_rounded_row(sizes.inputs));
 }

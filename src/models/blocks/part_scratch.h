@@ -11,13 +11,13 @@ namespace millrace {
 
 inline constexpr int64_t kPartRows = 64;
 inline constexpr int64_t kChangedRows = 256;  // for fewer, a matrix is read too often: 64 cost 8 % of 512 tokens
-inline constexpr size_t kMostPairs = 4;       // products at once
+inline constexpr size_t kMaxPairs = 4;        // products at once
 
 struct PartScratch {
   float* changed = nullptr;    // [kPartRows, inputs]
   float* unordered = nullptr;  // [kPartRows, inputs]
   float* turned = nullptr;     // [sparse_cols, kPartRows]
-  float* inner = nullptr;    // [kPartRows, rank], or of each of kMostPairs factored matrices [kPartRows, factored_rank]
+  float* inner = nullptr;    // [kPartRows, rank], or of each of kMaxPairs factored matrices [kPartRows, factored_rank]
   float* product = nullptr;  // [kPartRows, rows]
   // kChangedRows rows of inputs values, or kPartRows of cols or rank values; of factored matrices as `inner`
   uint8_t* rounded = nullptr;

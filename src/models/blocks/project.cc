@@ -53,7 +53,7 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
     const Way one = way(first);
     const auto joins = [&](size_t i) {  // the products of `first` on, as one job
       if (way(i) != one) return false;
-      return one == Way::plain || (one == Way::factored && i - first < kMostPairs && alike(parts, first, i));
+      return one == Way::plain || (one == Way::factored && i - first < kMaxPairs && alike(parts, first, i));
     };
     end = first + (one == Way::changed ? changed_together(parts.subspan(first), sources.subspan(first)) : 1);
     while (end < parts.size() && joins(end)) ++end;

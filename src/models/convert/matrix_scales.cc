@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr float kLeastScale = 0x1p-100f;
+constexpr float kMinScale = 0x1p-100f;
 
 bool is_table(const std::string& name) { return name == "token_embd.weight" || name == "position_embd.weight"; }
 
@@ -57,7 +57,7 @@ float scale_of(const std::vector<Rows>& all, const Format& format, ThreadPool& p
   float largest = 0;
   for (const Rows& rows : all) largest = std::max(largest, largest_of(rows, pool));
   const float scale = largest / format.matrix_limit;
-  return scale >= kLeastScale ? scale : 1.0f;
+  return scale >= kMinScale ? scale : 1.0f;
 }
 
 OutputTensor tensor_of(const std::string& matrix, const std::vector<float>& scales) {

@@ -37,9 +37,9 @@ struct SourceTensor {
 
   // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
-  // Returns the format of the blocks without the scale of the whole matrix, which the input may have in addition, and
-  // that scale (of a stack, the scale of a row's expert), 1 without one.
+  // Returns the format of the blocks, without the scale of the whole matrix that the input may have in addition.
   const Format* block_format() const;
+  // Returns the scale of the whole matrix (of a stack, the scale of a row's expert), 1 without one.
   float matrix_scale(int64_t row) const;
   // Rows [begin, begin + count) as floats into `out` [count, cols].
   void read_rows(int64_t begin, int64_t count, float* out) const;

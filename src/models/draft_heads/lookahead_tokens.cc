@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr const char* kLookaheadTensor = "lookahead.weight";
-constexpr int64_t kMostLookaheadTokens = 64;
+constexpr int64_t kMaxLookaheadTokens = 64;
 
 }  // namespace
 
@@ -19,9 +19,9 @@ Result<LookaheadTokens> LookaheadTokens::load(const std::string& path, const Arc
   const StoredTensor* stored = files->find(kLookaheadTensor);
   if (!stored) return Error::corrupt(fmt::format("{}: tensor {} is missing", files->path, kLookaheadTensor));
   const Tensor& rows = stored->tensor;
-  if (!rows.format || rows.rank != 2 || rows.rows() < 1 || rows.rows() > kMostLookaheadTokens)
+  if (!rows.format || rows.rank != 2 || rows.rows() < 1 || rows.rows() > kMaxLookaheadTokens)
     return Error::corrupt(fmt::format("{}: tensor {} must be a matrix of 1 to {} rows of numbers", files->path,
-                                      kLookaheadTensor, kMostLookaheadTokens));
+                                      kLookaheadTensor, kMaxLookaheadTokens));
   if (rows.cols() != target.width)
     return Error::user(fmt::format("{}: look-ahead tokens of a model of width {}; this one has width {}", files->path,
                                    rows.cols(), target.width));

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostMedusaHeads = 64, kMostMedusaBlocks = 16;
+constexpr int64_t kMaxMedusaHeads = 64, kMaxMedusaBlocks = 16;
 
 const std::vector<TensorName> kBareNames = {{"block.{l}.{e}.weight", "{l}.{e}.linear.weight"},
                                             {"block.{l}.{e}.bias", "{l}.{e}.linear.bias"},
@@ -45,9 +45,9 @@ Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const std::string& path, 
       files.tensors, [](const StoredTensor& stored) { return stored.name.starts_with("medusa_head."); });
   WeightLoader loader(files, prefixed ? kPrefixedMedusa : kBareMedusa);
   ConfigReader config(*files.config, files.path + "/config.json");
-  const int64_t blocks = config.count_or("medusa_num_layers", 1, 0, kMostMedusaBlocks);
+  const int64_t blocks = config.count_or("medusa_num_layers", 1, 0, kMaxMedusaBlocks);
   // Published files have more heads than their configuration says, or none there.
-  const int64_t least = std::max<int64_t>(1, config.count_or("medusa_num_heads", 1, 0, kMostMedusaHeads));
+  const int64_t least = std::max<int64_t>(1, config.count_or("medusa_num_heads", 1, 0, kMaxMedusaHeads));
   MILLRACE_TRY_VOID(config.status());
   const auto out_name = [&](int64_t head) { return fmt::format("out.{}.{}.weight", head, blocks); };
   if (const StoredTensor* out = loader.find(out_name(0));
@@ -55,7 +55,7 @@ Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const std::string& path, 
     return Error::user(
         fmt::format("{}: heads of a model of width {} and {} tokens; this one has width {} and {} tokens", path,
                     out->tensor.cols(), out->tensor.rows(), target.width, target.vocab));
-  for (int64_t i = 0; i < kMostMedusaHeads && (i < least || loader.find(out_name(i))); ++i) {
+  for (int64_t i = 0; i < kMaxMedusaHeads && (i < least || loader.find(out_name(i))); ++i) {
     Head& head = made->heads_.emplace_back();
     for (int64_t j = 0; j < blocks; ++j) {
       Block& block = head.blocks.emplace_back();

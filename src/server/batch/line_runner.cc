@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Before a rejected line is retried.
-constexpr auto kLeastWait = std::chrono::milliseconds(50), kMaxWait = std::chrono::milliseconds(5000);
+constexpr auto kMinWait = std::chrono::milliseconds(50), kMaxWait = std::chrono::milliseconds(5000);
 constexpr auto kPollInterval = std::chrono::milliseconds(50);  // for live requests waiting for the engine
 constexpr int64_t kPriority = -1'000'000;                      // for policies with priorities
 constexpr size_t kMaxCustomId = 256;
@@ -69,7 +69,7 @@ std::optional<Clock::duration> wait_of(const HttpReply& reply) {
     if (name == "x-should-retry" && value == "false") return std::nullopt;  // a quota
     if (name == "Retry-After") std::from_chars(value.data(), value.data() + value.size(), seconds);
   }
-  return std::clamp<Clock::duration>(std::chrono::seconds(seconds), kLeastWait, kMaxWait);
+  return std::clamp<Clock::duration>(std::chrono::seconds(seconds), kMinWait, kMaxWait);
 }
 
 class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<LineTaker> {

@@ -11,7 +11,7 @@ namespace {
 
 // Parts of a budget: one of so many.
 constexpr int64_t kValuesPart = 8, kUnsentPart = 32, kResumablePart = 16;
-constexpr int64_t kLeastStreams = 8;  // resumable streams that have room at the same time
+constexpr int64_t kMinStreams = 8;  // resumable streams that have room at the same time
 
 // The regression test measures that these are enough.
 constexpr int64_t kReplyBytes = 256 << 10;  // parts of a reply: one being written, one being sent
@@ -37,7 +37,7 @@ AnswerParts answer_parts(int64_t budget, int64_t divisor) {
 StreamLimits within(StreamLimits limits, const AnswerParts& parts) {
   if (parts.resumable == 0) return limits;
   limits.total_bytes = std::min(limits.total_bytes, parts.resumable / 2);  // the other half: copies being sent
-  limits.stream_bytes = std::min(limits.stream_bytes, limits.total_bytes / kLeastStreams);
+  limits.stream_bytes = std::min(limits.stream_bytes, limits.total_bytes / kMinStreams);
   return limits;
 }
 

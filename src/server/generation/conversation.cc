@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-using ToolChoice = RequestedTools::Choice;
+using RequestedChoice = RequestedTools::Choice;
 
 // Templates expect a call's arguments as an object; clients send them as text.
 void read_arguments(Json& messages) {
@@ -64,7 +64,7 @@ void add_tools(const std::string& chat_template, bool by_template, GenerationReq
   if (has_calls(messages)) messages = describe_calls(messages);
   if (params.tools.any())
     add_to_system(messages, describe_tools(params.tools.tools,
-                                           {params.tools.choice == ToolChoice::required, params.tools.parallel}));
+                                           {params.tools.choice == RequestedChoice::required, params.tools.parallel}));
 }
 
 Json structure_of(const Constraint& constraint) {
@@ -114,7 +114,7 @@ std::vector<Tool> constrained_tools(const RequestedTools& requested) {
 
 // combine_constraints() for dialects in which every answer has frames.
 void constrain_frames(GenerationRequest& params) {
-  const bool tools = params.tools.any(), required = tools && params.tools.choice == ToolChoice::required;
+  const bool tools = params.tools.any(), required = tools && params.tools.choice == RequestedChoice::required;
   if (!tools && params.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && params.constraint_field.empty()) params.constraint_field = "tools";
   const std::vector<Tool> callable = tools ? constrained_tools(params.tools) : std::vector<Tool>();
@@ -132,7 +132,7 @@ void combine_constraints(GenerationRequest& params) {
   EarlyCalls calls;
   const std::vector<Tool> tools = params.dialect ? constrained_tools(params.tools) : std::vector<Tool>();
   if (params.dialect) {
-    const bool required = params.tools.choice == ToolChoice::required;
+    const bool required = params.tools.choice == RequestedChoice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
     const ToolChoice wish = {required || both, params.tools.parallel};
     structure = params.dialect->structure(tools, wish);

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kAtOnce = 8;  // requests in the engine: enough to fill its steps
 constexpr int64_t kPlaces = 4;  // and of its places at most one in so many, since several workers read at once
 constexpr auto kLook = std::chrono::milliseconds(20);
-constexpr double kLeastSeconds = 1e-3;
+constexpr double kMinSeconds = 1e-3;
 constexpr const char* kLate = "timeout: the request timed out while its prompt was being read";
 
 // What the engine's thread reports.
@@ -71,8 +71,7 @@ class Reading {
     request.tenant = terms_.share.engine_tenant;
     request.priority = priority_;
     if (const auto until = terms_.share.until)
-      request.time_limit_seconds =
-          std::max(kLeastSeconds, std::chrono::duration<double>(*until - Clock::now()).count());
+      request.time_limit_seconds = std::max(kMinSeconds, std::chrono::duration<double>(*until - Clock::now()).count());
     MILLRACE_TRY_VOID(engine_.check(request));
     {
       std::lock_guard lock(progress_->mutex);

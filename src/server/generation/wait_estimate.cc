@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-constexpr double kMemory = 0.9;      // weight of the old mean in each update
-constexpr int64_t kLeastPrompt = 8;  // computed tokens from which a prompt's speed is meaningful
+constexpr double kMemory = 0.9;    // weight of the old mean in each update
+constexpr int64_t kMinPrompt = 8;  // computed tokens from which a prompt's speed is meaningful
 
 void learn(double& mean, double seen) { mean = mean == 0 ? seen : kMemory * mean + (1 - kMemory) * seen; }
 
@@ -87,7 +87,7 @@ void WaitEntry::answer_done(const RequestTimings& t) {
   if (t.generated_tokens > 1)
     learn(estimate_->step_seconds_, t.decode_seconds / static_cast<double>(t.generated_tokens - 1));
   const int64_t computed = t.prompt_tokens - t.cached_tokens;
-  if (computed >= kLeastPrompt)
+  if (computed >= kMinPrompt)
     learn(estimate_->prompt_token_seconds_, t.prefill_seconds / static_cast<double>(computed));
 }
 

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-constexpr size_t kMostPulls = 4;
+constexpr size_t kMaxPulls = 4;
 
 Result<void> ModelPulls::start(Work work) {
   std::lock_guard lock(mutex_);
@@ -17,7 +17,7 @@ Result<void> ModelPulls::start(Work work) {
     if (one.over) one.thread.join();
     return one.over.load();
   });
-  if (running_.size() >= kMostPulls)
+  if (running_.size() >= kMaxPulls)
     return Error::resource(fmt::format("pull: {} downloads are running; try again later", running_.size()));
   Running& running = running_.emplace_back();
   const auto shared = std::make_shared<Work>(std::move(work));

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostMembers = 8;
+constexpr size_t kMaxMembers = 8;
 
 class Best final : public Drafter {
  public:
@@ -72,8 +72,8 @@ Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options) 
     while (end + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[end + 1])))
       end = std::min(text.find('+', end + 1), text.size());
     const std::string name = text.substr(begin, end - begin);
-    if (members.size() == kMostMembers)
-      return Error::user(fmt::format("of: at most {} drafters can compete", kMostMembers));
+    if (members.size() == kMaxMembers)
+      return Error::user(fmt::format("of: at most {} drafters can compete", kMaxMembers));
     MILLRACE_TRY(auto member, make_drafter(name));
     if (member->has_model() || !member->members().empty())
       return Error::user(fmt::format("of: {} cannot compete; drafters without a model of their own can", name));

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostCascaded = 64;
+constexpr int64_t kMaxCascaded = 64;
 
 class Cascade final : public Drafter {
  public:
@@ -47,9 +47,9 @@ class Cascade final : public Drafter {
 
 Result<std::unique_ptr<Drafter>> make_cascade_drafter(const OptionValues& options) {
   const int64_t drafted = options.integer("k"), tail = options.integer("tail");
-  if (drafted + tail > kMostCascaded)
+  if (drafted + tail > kMaxCascaded)
     return Error::user(fmt::format("tail: {} tokens behind k={} are {}; a draft has at most {}", tail, drafted,
-                                   drafted + tail, kMostCascaded));
+                                   drafted + tail, kMaxCascaded));
   return std::unique_ptr<Drafter>(std::make_unique<Cascade>(options.text("model"), drafted, tail,
                                                             options.integer("guess"), options.integer("bigrams")));
 }

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostCompared = 256;  // matches whose continuations are compared with the draft, for each branch
+constexpr int64_t kMaxCompared = 256;  // matches whose continuations are compared with the draft, for each branch
 
 class Ngram final : public Drafter {
  public:
@@ -69,7 +69,7 @@ class Ngram final : public Drafter {
       int64_t matched = 1;
       while (matched < std::min(i, most_matched_) && match[-1 - matched] == end[-1 - matched]) ++matched;
       if (matched <= best) continue;
-      if (drafted && ++compared > kMostCompared) break;
+      if (drafted && ++compared > kMaxCompared) break;
       if (!(drafted && has(*drafted, tokens, i))) best = matched, next = i;
     }
     return next;

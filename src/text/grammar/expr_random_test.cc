@@ -157,7 +157,7 @@ void expect_language(const Language& language, const Grammar& grammar, const std
     ASSERT_TRUE(entry->second) << what << ": '" << text << "' is a dead end";
     bool goes_on = false;
     for (int byte = 0; byte < 256; ++byte) goes_on |= table.step(set, static_cast<uint8_t>(byte)) != kDead;
-    ASSERT_EQ(table.can_go_on(set), goes_on) << what << ": '" << text << "'";
+    ASSERT_EQ(table.can_continue(set), goes_on) << what << ": '" << text << "'";
   }
   ASSERT_EQ(table.exceeded(), ParseBound::none);
 }

@@ -6,7 +6,7 @@
 //   place 0: {"} --n--> {n, from 0} --a--> ... "name":      place 1: {"} --n--> {n, from 1} --o--> ... "no":
 //                                   --o--> {no, from 1}               --i--> {i, from 2}  --d--> ... "id":
 //
-// So its size is proportional to the total length of the keys, not to that times the number of places.
+// So its size is proportional to the total length of the keys, for any number of places.
 #pragma once
 
 #include <cstdint>

@@ -72,8 +72,8 @@ class GrammarMatcher {
   // The bound that the last mask(), allows(), accept() or jump_ahead() hit. Then the allowed tokens are unknown.
   ParseBound exceeded() const { return exceeded_; }
 
-  bool complete() const { return table_.complete(set_); }                   // the text may end here
-  bool exhausted() const { return complete() && !table_.can_go_on(set_); }  // ... and must
+  bool complete() const { return table_.complete(set_); }                      // the text may end here
+  bool exhausted() const { return complete() && !table_.can_continue(set_); }  // ... and must
   // The longest forced continuation in bytes, at most `limit`. Do not simply tokenize it: the canonical tokenization of
   // the final text may have a token across the end of this one.
   std::string jump_ahead(size_t limit = 4096);

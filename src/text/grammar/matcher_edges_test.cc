@@ -76,14 +76,14 @@ TEST(MatcherEdges, ATableTooLargeForItsHistoryForgetsIt) {
 }
 
 TEST(MatcherEdges, AtMostSoManyTokensAreUndone) {
-  constexpr size_t kMost = GrammarMatcher::kMaxRollback;
-  for (const size_t tokens : {size_t{5}, kMost, kMost + 1, 2 * kMost - 1, 2 * kMost}) {
+  constexpr size_t kMax = GrammarMatcher::kMaxRollback;
+  for (const size_t tokens : {size_t{5}, kMax, kMax + 1, 2 * kMax - 1, 2 * kMax}) {
     GrammarMatcher matcher(long_text(size_t{64} << 20));
     for (size_t i = 0; i < tokens; ++i) ASSERT_TRUE(matcher.accept('a'));
     GrammarMatcher copy = matcher;
     EXPECT_EQ(copy.rollback(100'000), tokens) << "the history is cut once it is twice as long";
     ASSERT_TRUE(matcher.accept('a'));
-    EXPECT_EQ(matcher.rollback(100'000), tokens < 2 * kMost ? tokens + 1 : kMost + 1);
+    EXPECT_EQ(matcher.rollback(100'000), tokens < 2 * kMax ? tokens + 1 : kMax + 1);
     EXPECT_EQ(matcher.rollback(1), 0u);
     EXPECT_TRUE(matcher.allows('a'));
   }

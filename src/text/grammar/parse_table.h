@@ -101,7 +101,7 @@ class ParseTable {
     return std::span(configs_).subspan(s.first, s.count);
   }
   bool complete(SetId set) const { return sets_[static_cast<size_t>(set)].complete; }
-  bool can_go_on(SetId set) const { return sets_[static_cast<size_t>(set)].goes_on; }
+  bool can_continue(SetId set) const { return sets_[static_cast<size_t>(set)].goes_on; }
   bool exits(SetId set) const { return sets_[static_cast<size_t>(set)].exits; }  // the floor rule may end here
 
   struct Frame {

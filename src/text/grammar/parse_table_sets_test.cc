@@ -43,7 +43,7 @@ TEST(ParseSets, KeepOnlyParsesThatReadTheNextByte) {
   const SetId end = set_after(table, "ab");
   EXPECT_EQ(table.configs(end).size(), 1u);
   EXPECT_TRUE(table.complete(end));
-  EXPECT_FALSE(table.can_go_on(end));
+  EXPECT_FALSE(table.can_continue(end));
   EXPECT_EQ(set_after(table, "abb"), kDead);
 }
 

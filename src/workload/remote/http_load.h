@@ -15,7 +15,7 @@ namespace millrace {
 struct HttpLoadOptions {
   CompletionStyle style;
   std::string api_key;      // "": no Authorization
-  int64_t closed_loop = 0;  // 0: each request at its arrival; else this many in flight all the time
+  int64_t closed_loop = 0;  // 0: each request at its arrival; otherwise the number of requests in flight
   double patience = 0;      // a request that takes longer is abandoned; seconds, 0: no limit
   double silence = 600;     // ... as is one that receives nothing for this long
 };

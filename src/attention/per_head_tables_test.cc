@@ -28,7 +28,7 @@ KvPool pool_of(int64_t layers, int64_t heads, bool apart) {
   KvLayout layout{find_format("f32"), kApartBlock,
                   std::vector<KvLayer>(static_cast<size_t>(layers), KvLayer{.kv_heads = heads, .head_dim = kApartDim})};
   if (apart) {
-    EXPECT_TRUE(layout.set_heads_apart().ok());
+    EXPECT_TRUE(layout.use_per_head_tables().ok());
   }
   return KvPool::create(std::move(layout), 4000).value();
 }
@@ -95,7 +95,7 @@ void expect_the_bits_of_each_head(const std::vector<ApartStream>& streams, const
   for (size_t i = 0; i < q.size(); ++i) q[i] = draw_apart(99, static_cast<int64_t>(i));
   AttentionLayer layer{first, kApartHeads, kApartKvHeads, kApartDim};
   layer.group = first;
-  layer.heads_apart = true;
+  layer.per_head_tables = true;
   const std::vector<float> shown = run.attend_to(batch, layer, pool, q);
 
   constexpr int64_t kOwn = kApartGroup * kApartDim;
@@ -132,7 +132,7 @@ TEST(HeadsApart, HaveTheBitsOfEachHeadAlone) {
 
 TEST(HeadsApart, LayersMustHaveEqualHeads) {
   KvLayout layout{find_format("f16"), 16, {{.kv_heads = 2, .head_dim = 8}, {.kv_heads = 3, .head_dim = 8}}};
-  EXPECT_EQ(layout.set_heads_apart().error().message,
+  EXPECT_EQ(layout.use_per_head_tables().error().message,
             "KV cache: blocks by layer need layers with equal heads, so that a block fits each of them");
 }
 
