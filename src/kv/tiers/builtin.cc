@@ -24,7 +24,8 @@ const Registry<StoreMember>& kv_stores() {
         "Gao et al., 2024, Cost-Efficient Large Language Model Serving for Multi-turn Conversations with CachedAttention",
         {{"path", Type::text, "", 0, 0, "the file; it is allocated at its full size"},
          {"size", Type::text, "8G", 0, 0, "maximum size of the file, in bytes or such as 500M"},
-         {"order", Type::text, "arrival", 0, 0, "order of blocks in the file and of reading: arrival or importance"}}},
+         {"order", Type::text, "arrival", 0, 0, "order of blocks in the file and of reading: arrival or importance"},
+         {"deadline_ms", Type::integer, "10000", 1, 3600000, "how long a load may take; then its tokens are computed"}}},
        kSsdStore},
   });
   return registry;
