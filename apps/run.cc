@@ -164,14 +164,18 @@ void print_timings(const TokenEvent& last, const Speed& speed) {
 void print_store(const KvStoreStats& store) {
   if (store.left_out_tokens > 0)
     fmt::print(stderr, "KV store: {} tokens left out of attention: answers are approximate\n", store.left_out_tokens);
-  fmt::print(
-      stderr,
-      "KV store: {} tokens loaded, {} faster to compute, {} failed to load | {} of {} blocks, {:.1f} MB read, {:.1f} "
-      "MB written, {} dropped, {} corrupt | {}, {} I/O\n",
-      store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
-      static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
-      store.dropped_blocks, store.corrupt_blocks, store.io_uring ? "io_uring" : "pread",
-      store.direct ? "direct" : "buffered");
+  const bool remote = store.capacity_blocks == 0;
+  const std::string blocks = remote ? fmt::format("{} blocks known", store.blocks)
+                                    : fmt::format("{} of {} blocks", store.blocks, store.capacity_blocks);
+  const std::string io =
+      remote ? std::string(store.connected ? "connected" : "not connected")
+             : fmt::format("{}, {} I/O", store.io_uring ? "io_uring" : "pread", store.direct ? "direct" : "buffered");
+  fmt::print(stderr,
+             "KV store: {} tokens loaded, {} faster to compute, {} failed to load | {}, {:.1f} MB read, {:.1f} MB "
+             "written, {} dropped, {} corrupt | {}\n",
+             store.hit_tokens, store.passed_tokens, store.failed_tokens, blocks,
+             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
+             store.dropped_blocks, store.corrupt_blocks, io);
 }
 
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {

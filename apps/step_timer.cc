@@ -183,7 +183,7 @@ Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t token
       const TierTicket ticket = store->load(some, std::span(blocks_).first(static_cast<size_t>(count)));
       LoadProgress progress;
       do {
-        store->wait_layer(ticket, one.layers() - 1);
+        store->wait_layer(ticket, one.layers() - 1, PrefixStore::kNoDeadline);
         progress = store->poll(ticket);
       } while (progress.state == TierState::busy);
       store->erase(ticket);

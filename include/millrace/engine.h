@@ -49,18 +49,22 @@ class Stream {
 
 class QueuePlace;  // Engine::take_place()
 
-// Statistics of the prefix store, the file EngineOptions::kv_ssd.
+// Statistics of the prefix store, EngineOptions::kv_store or kv_ssd.
 struct KvStoreStats {
   bool open = false;
-  bool io_uring = false;  // false: pread and pwrite
-  bool direct = false;    // bypasses the page cache
-  int64_t capacity_blocks = 0;
-  int64_t blocks = 0;           // currently stored
+  bool connected = false;       // of a store on another machine: it can be reached now
+  bool io_uring = false;        // false: pread and pwrite
+  bool direct = false;          // bypasses the page cache
+  int64_t capacity_blocks = 0;  // 0: not limited by this program
+  int64_t blocks = 0;           // currently stored, as far as this engine knows
   int64_t unread_slots = 0;     // slots whose contents have not been read yet since startup
   int64_t hit_tokens = 0;       // loaded instead of computed
   int64_t passed_tokens = 0;    // stored, but slower to load than to compute
   int64_t failed_tokens = 0;    // failed to load and were computed
   int64_t left_out_tokens = 0;  // stored, but left out of their streams' attention
+  int64_t looking_up = 0;       // streams that wait for the store to say what it has
+  int64_t late_lookups = 0;     // without an answer by the deadline
+  int64_t late_loads = 0;       // incomplete at the deadline
   int64_t read_bytes = 0, written_bytes = 0;
   int64_t dropped_blocks = 0;  // not stored: too many writes in progress, or a write failed
   int64_t corrupt_blocks = 0;  // corrupt blocks found

@@ -16,7 +16,7 @@ inline constexpr int64_t kMaxSnapshotCells = 8192;
 
 // Times are seconds on the engine's clock; only differences are meaningful. 0: not yet.
 struct StreamSnapshot {
-  enum class Phase : uint8_t { waiting, running, held_back, swapping_out, swapped, loading };
+  enum class Phase : uint8_t { waiting, running, held_back, swapping_out, swapped, loading, looking_up };
 
   RequestId request = 0;
   int64_t answer = 0;  // index among the request's answers

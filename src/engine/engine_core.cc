@@ -240,7 +240,8 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   loads_.part();
   const bool moves = runner_.waits() || masks_.any() || !lists_.leaving().empty() ||
                      std::ranges::any_of(lists_.running(), [](const StreamPtr& stream) {
-                       return stream->sequence.phase == StreamPhase::loading;
+                       const StreamPhase phase = stream->sequence.phase;
+                       return phase == StreamPhase::loading || phase == StreamPhase::looking_up;
                      });
   loop_->planner->observe_step(runner_.ran(), moves);
   if (plan_.empty() && loads_.any() && events.empty()) loads_.wait();

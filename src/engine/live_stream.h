@@ -19,17 +19,29 @@ namespace millrace {
 class AnswerGroup;
 struct BeamGroup;
 
+// A lookup of the stream's blocks in the prefix store.
+struct PrefixLookup {
+  TierTicket ticket = 0;  // 0: no lookup
+  int64_t deadline = 0;   // on the engine's clock, ns; then the stream computes its tokens
+
+  bool active() const { return ticket != 0; }
+};
+
 // Blocks of the stream that are being loaded from the prefix store.
 struct PrefixLoad {
   TierTicket ticket = 0;  // 0: no load
   int64_t blocks = 0;
   int64_t from = 0;      // tokens before the loaded blocks
   int64_t left_out = 0;  // tokens among the loaded ones that are not loaded
+  int64_t deadline = 0;  // as above
+  bool late = false;     // given up during a pass; the store has forgotten the ticket
+  int64_t arrived = 0;   // late: leading blocks that had arrived by then
 
   bool active() const { return ticket != 0; }
 };
 
-// Blocks [first, end) of the stream, which the store has lost or found damaged, until they are computed.
+// Blocks [first, end) of the stream that are put into the store as soon as they are computed: it has lost them or found
+// them damaged, or it is shared.
 struct StoreRepair {
   int64_t first = 0, end = 0;
 };
@@ -54,6 +66,7 @@ struct LiveStream {
   int64_t sees_lists = 1;                         // VisibleKeys::segment_heads
   std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
   std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
+  PrefixLookup lookup;
   PrefixLoad load;
   StoreRepair repair;
   std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet

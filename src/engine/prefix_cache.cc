@@ -40,7 +40,8 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
 PrefixCache::~PrefixCache() {
   if (!store_ || !index_) return;
   closing_ = true;
-  closing_skips_ = index_->size() - store_->stats().capacity;
+  const int64_t capacity = store_->stats().capacity;
+  closing_skips_ = capacity < 0 ? 0 : index_->size() - capacity;
   index_.reset();
 }
 

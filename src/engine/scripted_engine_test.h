@@ -73,7 +73,7 @@ class ScriptedEngine {
   }
   // Each stream as ID[.ANSWER] PHASE computed/tokens blocks, +cached, !preemptions.
   std::string streams() {
-    static constexpr const char* kPhases[] = {"waits", "runs", "held", "leaves", "away", "loads"};
+    static constexpr const char* kPhases[] = {"waits", "runs", "held", "leaves", "away", "loads", "looks"};
     std::string out;
     for (const auto& s : core->snapshot().streams)
       out += fmt::format("{}{}{} {} {}/{} {}{}{}", out.empty() ? "" : ", ", s.request,

@@ -42,7 +42,11 @@ struct Script {
   TierState tier_state = TierState::ready;
   bool put_fails = false, get_fails = false;
   // Store
-  bool load_ready = true, room = true;
+  bool load_ready = true, lookup_ready = true, room = true;
+  bool waiting_helps = true;  // what is awaited is ready then
+  bool layers_stall = false;  // a pass waits for a layer in vain
+  bool shared = false;
+  double deadline = PrefixStore::kNoDeadline;
   int64_t layers_ready = 0;
   double load_took = 0;
   std::set<TokenId> damaged;            // blocks, by their first token
@@ -51,7 +55,7 @@ struct Script {
   PrefixStoreStats store_stats;
   // Recorded calls
   std::vector<std::string> shapes, loads_observed, loads, puts, key_moves;
-  int64_t waits = 0, flushes = 0, layer_waits = 0, observed_attention = 0, erased = 0;
+  int64_t waits = 0, flushes = 0, layer_waits = 0, observed_attention = 0, erased = 0, lookups = 0, lookups_erased = 0;
 };
 
 class ScriptedCost final : public CostModel {
@@ -130,12 +134,21 @@ class ScriptedTier final : public KvTier {
 
 class ScriptedStore final : public PrefixStore {
  public:
-  ScriptedStore(Script& script, KvPool& pool) : script_(script), pool_(pool) {}
-  int64_t find(std::span<const ChainLink> chain) override {
+  ScriptedStore(Script& script, KvPool& pool, ManualClock& clock) : script_(script), pool_(pool), clock_(clock) {}
+  TierTicket lookup(std::span<const ChainLink> chain) override {
+    ++script_.lookups;
     int64_t found = 0;
     while (found < std::ssize(chain) && holds(chain[static_cast<size_t>(found)])) ++found;
-    return found;
+    lookups_[++last_] = found;
+    return last_;
   }
+  LookupProgress poll_lookup(TierTicket ticket) override {
+    const auto found = lookups_.find(ticket);
+    if (found == lookups_.end()) return {};
+    return script_.lookup_ready ? LookupProgress{TierState::ready, found->second} : LookupProgress{TierState::busy};
+  }
+  double deadline_seconds() const override { return script_.deadline; }
+  bool is_shared() const override { return script_.shared; }
   void put(const ChainLink& link, BlockId block, bool wait) override {
     script_.puts.push_back(
         fmt::format("{} importance {:g}{}", link.tokens.front(), link.importance, wait ? " waits" : ""));
@@ -172,18 +185,27 @@ class ScriptedStore final : public PrefixStore {
     if (!script_.load_ready && !found->second.done) return {TierState::busy, script_.layers_ready};
     return {TierState::ready, kScriptedLayers, bring(found->second), script_.load_took};
   }
-  void wait_layer(TierTicket ticket, int64_t layer) override {
+  bool wait_layer(TierTicket ticket, int64_t layer, double seconds) override {
     ++script_.layer_waits;
-    ASSERT_TRUE(loads_.contains(ticket));
+    EXPECT_TRUE(loads_.contains(ticket));
+    if (script_.layers_stall) {
+      clock_.advance_ns(static_cast<int64_t>(seconds * 1e9));
+      return false;
+    }
     if (layer + 1 == kScriptedLayers) bring(loads_.at(ticket));
+    return true;
   }
   void erase(TierTicket ticket) override {
+    if (lookups_.erase(ticket) > 0) {
+      ++script_.lookups_erased;
+      return;
+    }
     EXPECT_EQ(loads_.erase(ticket), 1u);
     ++script_.erased;
   }
   void wait() override {
     ++script_.waits;
-    script_.load_ready = true;
+    if (script_.waiting_helps) script_.load_ready = script_.lookup_ready = true;
   }
   int64_t loading_blocks() const override {
     int64_t blocks = 0;
@@ -219,19 +241,21 @@ class ScriptedStore final : public PrefixStore {
   }
   Script& script_;
   KvPool& pool_;
+  ManualClock& clock_;
   std::map<std::pair<uint64_t, uint64_t>, Rows> stored_;
+  std::map<TierTicket, int64_t> lookups_;  // blocks that were found
   std::map<TierTicket, Load> loads_;
   TierTicket last_ = 0;
 };
 
 class ScriptedHome final : public KvHome {
  public:
-  ScriptedHome(Script& script, KvPool& pool) : KvHome(pool), script_(script) {}
+  ScriptedHome(Script& script, KvPool& pool, ManualClock& clock) : KvHome(pool), script_(script), clock_(clock) {}
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override {
     return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, kv(), tokens));
   }
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) override {
-    return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, kv()));
+    return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, kv(), clock_));
   }
   bool before_attention(std::function<void(int64_t)> ready) override {
     if (script_.joins_early) ready_ = std::move(ready);
@@ -267,6 +291,7 @@ class ScriptedHome final : public KvHome {
   }
 
   Script& script_;
+  ManualClock& clock_;
   std::function<void(int64_t)> ready_;
 };
 
@@ -321,7 +346,7 @@ class ScriptedPlacer final : public DocumentPlacer {
 class ScriptedExecutor final : public Executor {
  public:
   ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o)
-      : script_(script), clock_(clock), cost_(script), pool_(open_pool(o)), home_(script, *pool_) {
+      : script_(script), clock_(clock), cost_(script), pool_(open_pool(o)), home_(script, *pool_, clock) {
     limits_ = {o.context, o.batch_tokens, script.outputs, 12345, 0};
     limits_.prompts_apart = script.prompts_apart;
     set_parts(

@@ -12,6 +12,7 @@ StreamSnapshot::Phase phase_of(const Sequence& s) {
     case StreamPhase::swapping_out: return StreamSnapshot::Phase::swapping_out;
     case StreamPhase::swapped: return StreamSnapshot::Phase::swapped;
     case StreamPhase::loading: return StreamSnapshot::Phase::loading;
+    case StreamPhase::looking_up: return StreamSnapshot::Phase::looking_up;
   }
   return StreamSnapshot::Phase::waiting;
 }

@@ -1,12 +1,9 @@
 #include "engine/store_loads.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
-#include <limits>
-#include <numeric>
 #include <utility>
 
+#include "engine/store_fetch.h"
 #include "engine/store_repair.h"
 
 namespace millrace {
@@ -14,49 +11,68 @@ namespace millrace {
 StoreLoads::StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, double fetch)
     : loop_(loop), lists_(lists), ledger_(ledger), cache_(cache), store_(cache.store()), fetch_(fetch) {
   if (!store_) return;
-  joins_early_ = loop_.executor->home().before_attention([this](int64_t layer) {
-    for (const StepWork& item : in_forward_)
-      if (item.stream->load.active()) store_->wait_layer(item.stream->load.ticket, layer);
-  });
+  joins_early_ = loop_.executor->home().before_attention([this](int64_t layer) { wait_layer(layer); });
 }
 
 StoreLoads::~StoreLoads() {
-  for (auto& [id, stream] : lists_.table())
-    if (stream->load.active()) store_->erase(stream->load.ticket);
+  for (auto& [id, stream] : lists_.table()) cancel(*stream);
 }
 
-// Which of the blocks that were found are loaded: all of them, or the most important share, always with the first and
-// the last one. Requests with several answers share what is computed of their prompts, and get it whole.
-std::vector<size_t> StoreLoads::choose(const LiveStream& stream, std::span<const ChainLink> found) const {
-  std::vector<size_t> chosen(found.size());
-  std::iota(chosen.begin(), chosen.end(), size_t{0});
-  if (fetch_ >= 1 || stream.answers || stream.beams || found.size() < 3) return chosen;
-  const auto count =
-      std::clamp<size_t>(static_cast<size_t>(std::ceil(fetch_ * static_cast<double>(found.size()))), 2, found.size());
-  std::vector<float> importance;
-  for (const ChainLink& link : found) {
-    const float seen = store_->importance(link);
-    importance.push_back(seen > 0 ? seen : 1.0f);  // unknown: an even share
-  }
-  importance.front() = importance.back() = std::numeric_limits<float>::infinity();
-  std::ranges::stable_sort(chosen, std::greater<>(), [&](size_t i) { return importance[i]; });
-  chosen.resize(count);
-  std::ranges::sort(chosen);
-  return chosen;
+int64_t StoreLoads::deadline() const {
+  return loop_.now() +
+         static_cast<int64_t>(std::clamp(store_->deadline_seconds(), 0.0, PrefixStore::kNoDeadline) * 1e9);
+}
+
+double StoreLoads::seconds_until(int64_t deadline) const {
+  return std::max(0.0, static_cast<double>(deadline - loop_.now()) * 1e-9);
+}
+
+// The full blocks behind the stream's computed tokens.
+std::vector<ChainLink> StoreLoads::missing_blocks(const LiveStream& stream) const {
+  const Sequence& s = stream.sequence;
+  const int64_t block_tokens = loop_.limits.block_tokens;
+  auto chain =
+      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), block_tokens, s.prefix.scope);
+  chain.erase(chain.begin(), chain.begin() + std::min(s.computed / block_tokens, std::ssize(chain)));
+  return chain;
 }
 
 void StoreLoads::start(LiveStream& stream) {
-  Sequence& s = stream.sequence;
   if (!store_) return;
-  const int64_t block_tokens = loop_.limits.block_tokens;
-  const auto chain =
-      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), block_tokens, s.prefix.scope);
-  const int64_t first = s.computed / block_tokens;
-  const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
-  const int64_t found = behind.empty() ? 0 : store_->find(behind);
+  stream.repair = {};
+  const auto behind = missing_blocks(stream);
+  if (behind.empty()) return;
+  stream.lookup = {store_->lookup(behind), deadline()};
+  stream.sequence.phase = StreamPhase::looking_up;
+  ++lookups_;
+  poll_lookup(stream);  // a store in this process has the answer already
+}
+
+void StoreLoads::poll_lookup(LiveStream& stream) {
+  const LookupProgress progress = store_->poll_lookup(stream.lookup.ticket);
+  if (progress.state == TierState::busy) {
+    if (loop_.now() < stream.lookup.deadline) return;
+    ++loop_.stats.store.late_lookups;
+  }
+  end_lookup(stream);
+  if (progress.state == TierState::ready) load(stream, progress.blocks);
+}
+
+void StoreLoads::end_lookup(LiveStream& stream) {
+  store_->erase(stream.lookup.ticket);
+  stream.lookup = {};
+  stream.sequence.phase = StreamPhase::running;
+  --lookups_;
+}
+
+// Begins to load the blocks that were found, if that is faster than computing their tokens.
+void StoreLoads::load(LiveStream& stream, int64_t found) {
+  Sequence& s = stream.sequence;
+  const auto behind = missing_blocks(stream);
+  const int64_t block_tokens = loop_.limits.block_tokens, first = s.computed / block_tokens;
   stream.repair = find_gap(*store_, behind, first, found);
   if (found == 0) return;
-  const auto chosen = choose(stream, behind.first(static_cast<size_t>(found)));
+  const auto chosen = choose_blocks(*store_, stream, std::span(behind).first(static_cast<size_t>(found)), fetch_);
   const int64_t tokens = std::ssize(chosen) * block_tokens, end = s.computed + found * block_tokens;
   const double load = loop_.cost->load_seconds(tokens + store_->loading_blocks() * block_tokens);
   const double compute = loop_.cost->prefill_seconds(end, loop_.limits.batch_tokens) -
@@ -68,25 +84,15 @@ void StoreLoads::start(LiveStream& stream) {
   if (!ledger_.reserve(stream, s.computed + tokens)) return;
   std::vector<ChainLink> fetched;
   for (size_t i : chosen) fetched.push_back(behind[i]);
-  if (std::ssize(fetched) == found) take_importance(stream, fetched);
+  if (std::ssize(fetched) == found) take_importance(*store_, stream, static_cast<size_t>(first), fetched);
   const auto into = std::span(s.kv.blocks).subspan(static_cast<size_t>(first)).first(fetched.size());
   stream.load = {.ticket = store_->load(fetched, into),
                  .blocks = std::ssize(fetched),
                  .from = s.computed,
-                 .left_out = (found - std::ssize(fetched)) * block_tokens};
+                 .left_out = (found - std::ssize(fetched)) * block_tokens,
+                 .deadline = deadline()};
   s.phase = StreamPhase::loading;
   ++loads_;
-}
-
-// The importance observed before the blocks left memory returns with them to the prefix index.
-void StoreLoads::take_importance(LiveStream& stream, std::span<const ChainLink> blocks) const {
-  const auto first = static_cast<size_t>(stream.sequence.computed / loop_.limits.block_tokens);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const float seen = store_->importance(blocks[i]);
-    if (!(seen > 0)) continue;
-    if (stream.importance.size() <= first + i) stream.importance.resize(first + i + 1);
-    stream.importance[first + i] = std::max(stream.importance[first + i], seen);
-  }
 }
 
 // Whether the stream's next chunk takes longer than the rest of its load: then the layers that arrive while the first
@@ -123,6 +129,24 @@ void StoreLoads::part() {
   }
 }
 
+// During a pass, before the layer's attention. All deadlines are fixed, so that a pass waits for the latest of them at
+// most, however many layers and loads it has.
+void StoreLoads::wait_layer(int64_t layer) {
+  for (const StepWork& item : in_forward_) {
+    PrefixLoad& load = item.stream->load;
+    if (!load.active() || load.late) continue;
+    if (!store_->wait_layer(load.ticket, layer, seconds_until(load.deadline))) give_up(load);
+  }
+}
+
+// The deadline has passed. From now on no byte of the load reaches the pool, so that the blocks can be computed.
+void StoreLoads::give_up(PrefixLoad& load) {
+  load.arrived = store_->poll(load.ticket).blocks;
+  load.late = true;
+  store_->erase(load.ticket);
+  ++loop_.stats.store.late_loads;
+}
+
 void StoreLoads::flush() {
   if (store_) store_->flush();
 }
@@ -146,13 +170,15 @@ bool StoreLoads::end(LiveStream& stream, const LoadProgress& progress) {
   Sequence& s = stream.sequence;
   PrefixLoad& load = stream.load;
   const int64_t block_tokens = loop_.limits.block_tokens, tokens = progress.blocks * block_tokens;
-  if (progress.seconds > 0) loop_.cost->observe_load(load.blocks * block_tokens, progress.seconds);
+  if (progress.seconds > 0 && progress.blocks == load.blocks)
+    loop_.cost->observe_load(load.blocks * block_tokens, progress.seconds);
   loop_.stats.store.hit_tokens += tokens;
   loop_.stats.store.failed_tokens += load.blocks * block_tokens - tokens;
-  store_->erase(load.ticket);
+  if (!load.late) store_->erase(load.ticket);
   load.ticket = 0;
   --loads_;
   s.phase = StreamPhase::running;
+  const bool whole = progress.blocks == load.blocks && !std::exchange(load.late, false);
   if (progress.blocks < load.blocks && load.left_out == 0) {
     stream.repair.end = std::max(stream.repair.end, load.from / block_tokens + load.blocks);
     stream.repair.first = load.from / block_tokens + progress.blocks;
@@ -164,7 +190,7 @@ bool StoreLoads::end(LiveStream& stream, const LoadProgress& progress) {
     cache_.insert(stream);
     s.kv.shared_blocks = s.computed / block_tokens;
   }
-  return progress.blocks == load.blocks;
+  return whole;
 }
 
 // A load that left blocks out counts in whole or not at all. From then on the stream's keys and values are those of no
@@ -190,36 +216,52 @@ bool StoreLoads::end_partial(LiveStream& stream, const LoadProgress& progress) {
   return whole;
 }
 
-// After a step in which the stream ran before all its blocks had arrived. False: some of them were damaged.
+// After a step in which the stream ran before all its blocks had arrived. False: some of them were damaged or missing.
 bool StoreLoads::end_joined(LiveStream& stream) {
-  LoadProgress progress;
-  do {
-    store_->wait_layer(stream.load.ticket, static_cast<int64_t>(loop_.kv().layout().layers.size()) - 1);
-    progress = store_->poll(stream.load.ticket);
-  } while (progress.state == TierState::busy);
-  return end(stream, progress);
+  PrefixLoad& load = stream.load;
+  const auto last = static_cast<int64_t>(loop_.kv().layout().layers.size()) - 1;
+  if (!load.late && !store_->wait_layer(load.ticket, last, seconds_until(load.deadline))) give_up(load);
+  while (!load.late) {
+    const LoadProgress progress = store_->poll(load.ticket);
+    if (progress.state != TierState::busy) return end(stream, progress);
+    if (loop_.now() >= load.deadline) give_up(load);
+  }
+  return end(stream, {.state = TierState::ready, .blocks = load.arrived});
 }
 
 void StoreLoads::cancel(LiveStream& stream) {
+  if (stream.lookup.active()) end_lookup(stream);
   if (!stream.load.active()) return;
-  store_->erase(stream.load.ticket);
+  if (!stream.load.late) store_->erase(stream.load.ticket);
   stream.sequence.computed = stream.load.from;
   stream.load = {};
   --loads_;
 }
 
 void StoreLoads::poll() {
-  if (loads_ == 0) return;
+  if (!any()) return;
   for (const auto& stream : lists_.running()) {
-    if (!stream->load.active()) continue;
-    const LoadProgress progress = store_->poll(stream->load.ticket);
-    if (progress.state != TierState::busy) end(*stream, progress);
+    if (stream->lookup.active()) poll_lookup(*stream);
+    PrefixLoad& load = stream->load;
+    if (!load.active()) continue;
+    LoadProgress progress = store_->poll(load.ticket);
+    if (progress.state == TierState::busy) {
+      if (loop_.now() < load.deadline) continue;
+      give_up(load);
+      progress = {.state = TierState::ready, .blocks = load.arrived};
+    }
+    end(*stream, progress);
   }
 }
 
 void StoreLoads::finish_all() {
-  for (const auto& stream : lists_.running())
+  for (const auto& stream : lists_.running()) {
+    while (stream->lookup.active()) {
+      store_->wait();
+      poll_lookup(*stream);
+    }
     if (stream->load.active()) end_joined(*stream);
+  }
 }
 
 KvStoreStats StoreLoads::stats() const {
@@ -229,7 +271,9 @@ KvStoreStats StoreLoads::stats() const {
   stats.open = true;
   stats.io_uring = store.io == "io_uring";
   stats.direct = store.direct;
-  stats.capacity_blocks = store.capacity;
+  stats.connected = store.connected;
+  stats.looking_up = lookups_;
+  stats.capacity_blocks = std::max<int64_t>(0, store.capacity);
   stats.blocks = store.blocks;
   stats.unread_slots = store.unread_slots;
   stats.read_bytes = store.read_bytes;

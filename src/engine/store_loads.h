@@ -1,11 +1,16 @@
-// StoreLoads: brings blocks of a prompt back from the prefix store. A stream is in phase `loading` until its blocks
-// have arrived, and the other streams continue; when the rest of the load takes less time than its next chunk, it joins
-// them, and each layer's attention waits for that layer's keys and values. What cannot be loaded is computed.
+// StoreLoads: brings blocks of a prompt back from the prefix store. A stream is in phase `looking_up` until the store
+// says which blocks it has, then in phase `loading` until these have arrived, and the other streams continue. When the
+// rest of the load takes less time than the stream's next chunk, it joins them, and each layer's attention waits for
+// that layer's keys and values. What is not loaded within the store's deadline, or not at all, is computed.
 //
-//   start() --> loading --> poll(): ready --> running
-//                  |                             ^
-//                  '--> join() for one step -----'  attention waits layer by layer; over damaged bytes the chunk does
-//                       '--> part(): had no chunk   not count
+//   start() --> looking_up --> poll(): found --> loading --> poll(): ready, or the deadline --> running
+//                   |                               |                                              ^
+//                   |                               '--> join() for one step ----------------------+
+//                   |                                    '--> part(): had no chunk                 |
+//                   '---- nothing found, too slow to load, or the deadline ------------------------'
+//
+// In a joined step attention waits layer by layer, never beyond the load's deadline. If the chunk has run over damaged
+// or missing bytes, it does not count.
 #pragma once
 
 #include <span>
@@ -25,13 +30,13 @@ class StoreLoads {
   StoreLoads(const StoreLoads&) = delete;
   StoreLoads& operator=(const StoreLoads&) = delete;
 
-  // Begins to load what the store has of the stream's tokens behind its computed ones, where that is faster than
-  // computing them.
+  // Asks the store what it has of the stream's tokens behind its computed ones. What it has is loaded where that is
+  // faster than computing it.
   void start(LiveStream& stream);
-  // The stream is preempted or over while its blocks are being loaded.
+  // The stream is preempted or over while its blocks are looked up or loaded.
   void cancel(LiveStream& stream);
   void poll();
-  void finish_all();  // waits for every load
+  void finish_all();  // waits for every lookup and load
 
   // For one step: streams that may run as if their blocks had arrived, and afterwards, those that had no chunk in it.
   void join();
@@ -43,13 +48,19 @@ class StoreLoads {
   void repair_store(std::span<const StepWork> work);
   void flush();  // blocks put since the last call may be written
 
-  bool any() const { return loads_ > 0; }
-  void wait() { store_->wait(); }  // a little, for a load to progress
+  bool any() const { return loads_ > 0 || lookups_ > 0; }
+  void wait() { store_->wait(); }  // a little, for a lookup or load to progress
   KvStoreStats stats() const;
 
  private:
-  std::vector<size_t> choose(const LiveStream& stream, std::span<const ChainLink> found) const;
-  void take_importance(LiveStream& stream, std::span<const ChainLink> blocks) const;
+  int64_t deadline() const;
+  double seconds_until(int64_t deadline) const;
+  std::vector<ChainLink> missing_blocks(const LiveStream& stream) const;
+  void poll_lookup(LiveStream& stream);
+  void end_lookup(LiveStream& stream);
+  void load(LiveStream& stream, int64_t found);
+  void wait_layer(int64_t layer);
+  void give_up(PrefixLoad& load);
   bool may_join(const LiveStream& stream, int64_t layers) const;
   bool end(LiveStream& stream, const LoadProgress& progress);
   bool end_partial(LiveStream& stream, const LoadProgress& progress);
@@ -61,8 +72,8 @@ class StoreLoads {
   PrefixCache& cache_;
   PrefixStore* store_;  // the cache's; null: there is none, and nothing is ever loaded
   double fetch_;
-  bool joins_early_ = false;  // the executor can wait for a layer
-  int64_t loads_ = 0;
+  bool joins_early_ = false;         // the executor can wait for a layer
+  int64_t lookups_ = 0, loads_ = 0;  // streams in these phases
   std::span<const StepWork> in_forward_;
 };
 

@@ -6,7 +6,7 @@ namespace millrace {
 
 StoreRepair find_gap(const PrefixStore& store, std::span<const ChainLink> chain, int64_t first, int64_t found) {
   int64_t last = std::ssize(chain);
-  while (last > found && !store.holds(chain[static_cast<size_t>(last - 1)])) --last;
+  while (!store.is_shared() && last > found && !store.holds(chain[static_cast<size_t>(last - 1)])) --last;
   return {first + found, first + last};
 }
 

@@ -13,7 +13,7 @@
 namespace millrace {
 
 // The gap in the store behind `found` blocks of `chain`, whose first block is the stream's block `first`. Empty where
-// the store has nothing behind it.
+// the store has nothing behind it, unless the store is shared: then it is the whole rest of the chain.
 StoreRepair find_gap(const PrefixStore& store, std::span<const ChainLink> chain, int64_t first, int64_t found);
 // Stores the computed blocks of the stream's gap, as many as the store has room for now.
 void repair(PrefixStore& store, LiveStream& stream, int64_t block_tokens);

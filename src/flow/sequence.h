@@ -4,6 +4,7 @@
 //   waiting -> running -> (finished)          swapping_out, then swapped: its blocks are in a tier
 //      ^          |                           loading: has blocks again, whose bytes are being copied
 //      +----------+  preempted: keeps its tokens, releases its blocks
+//                                           looking_up: asks the prefix store which of its blocks that has
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ inline RequestId answer_stream(RequestId request, int64_t answer) {
 inline RequestId request_of(RequestId stream) { return stream & ((RequestId{1} << kAnswerShift) - 1); }
 inline int64_t answer_of(RequestId stream) { return static_cast<int64_t>(stream >> kAnswerShift); }
 
-enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading };
+enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading, looking_up };
 
 // The stream's blocks in a further group of layers.
 struct WindowBlocks {

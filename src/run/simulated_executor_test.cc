@@ -339,14 +339,14 @@ TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   EXPECT_EQ(store.poll(two).layers, 0);
   EXPECT_EQ(store.poll(one).state, TierState::busy);
   EXPECT_EQ(store.loading_blocks(), 1);
-  store.wait_layer(one, 0);
+  store.wait_layer(one, 0, PrefixStore::kNoDeadline);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   EXPECT_EQ(store.poll(one).blocks, 1);
-  store.wait_layer(one, 0);  // has ended: no time passes
-  store.wait_layer(99, 0);
+  store.wait_layer(one, 0, PrefixStore::kNoDeadline);  // has ended: no time passes
+  store.wait_layer(99, 0, PrefixStore::kNoDeadline);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   clock_.advance_ns(40);
-  store.wait_layer(one, 0);
+  store.wait_layer(one, 0, PrefixStore::kNoDeadline);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // the clock never goes back
   store.erase(one);
   EXPECT_EQ(store.poll(one).state, TierState::failed);

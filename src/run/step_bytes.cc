@@ -128,7 +128,7 @@ bool chunk_fits(const StepChunk& chunk, const StepBounds& bounds) {
          covers(chunk.blocks, chunk.slot, chunk.tokens, bounds.block_tokens) &&
          within(chunk.windows, 0, bounds.groups - 1) && chunk.segment_heads >= 1 && chunk.segments >= 0 &&
          chunk.segments % chunk.segment_heads == 0 && (chunk.sees || chunk.segments == 0) &&
-         within(chunk.documents.most, 0, kMaxDocuments) && chunk.state >= -1;
+         within(chunk.documents.most, 0, kMaxChosenDocuments) && chunk.state >= -1;
 }
 
 // The chunks have the arrays' entries, no more and no fewer. Sums of entries do not overflow: each is at most the

@@ -53,7 +53,7 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
     if (store.find({&link, 1}) != 1) return false;
     const BlockId into = 1;
     const TierTicket ticket = store.load({&link, 1}, {&into, 1});
-    store.wait_layer(ticket, 0);
+    store.wait_layer(ticket, 0, PrefixStore::kNoDeadline);
     LoadProgress progress = store.poll(ticket);
     while (progress.state == TierState::busy) progress = store.poll(ticket);
     store.erase(ticket);

@@ -34,7 +34,7 @@ constexpr State kStates[] = {
     {"runs", StreamPhase::running, false, true},         {"a search", StreamPhase::running, true, false},
     {"comes back", StreamPhase::loading, false, false},  {"a search comes back", StreamPhase::loading, true, false},
     {"leaves", StreamPhase::swapping_out, false, false}, {"left", StreamPhase::swapped, false, false},
-    {"waits", StreamPhase::waiting, false, false},
+    {"waits", StreamPhase::waiting, false, false},       {"looks up", StreamPhase::looking_up, false, false},
 };
 
 void expect_only_preemptible_victims(testing::PlannerHarness& desk, const std::string& what) {

@@ -67,7 +67,7 @@ test("a technique that is off says so and saves nothing", () => {
   assert.equal(rows.get("Prefix cache")!.saves, "");
   assert.deepEqual(rows.get("drafter"), { name: "drafter", on: true, setting: "ngram", saves: "drafts from the prompt" });
   assert.deepEqual(rows.get("Swap"), { name: "Swap", on: false, setting: "off", saves: "" });
-  assert.equal(rows.get("KV store on disk")!.on, false);
+  assert.equal(rows.get("KV store")!.on, false);
   const swapping = { ...hello, techniques: [{ family: "tier", name: "memory", summary: "host memory" }], options: { ...hello.options, swap_tokens: 256 } };
   const swap = techniques(swapping, snapshot(1, { totals: { swapped_in_tokens: 7 } })).filter((one) => one.name === "Swap");
   assert.deepEqual(swap, [{ name: "Swap", on: true, setting: "256 tokens", saves: "7 tokens swapped in" }]);

@@ -76,7 +76,8 @@ TEST(Places, EveryTierKeepsAStreamsBlocks) {
 TEST(Places, TheSsdStoreByName) {
   const std::string path = testing::TempDir() + "/places_store_" + std::to_string(getpid());
   auto pool = std::move(*KvPool::create(small_layout(), 8));
-  const auto chosen = choose_member("KV store", kv_stores(), "ssd:path=" + path + ",size=1M,order=importance");
+  const auto chosen =
+      choose_member("KV store", kv_stores(), "ssd:path=" + path + ",size=1M,order=importance,deadline_ms=250");
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   EXPECT_GT(chosen->member.memory(pool.layout(), chosen->options).value(), 0);
   const std::vector<TokenId> ids = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -85,6 +86,8 @@ TEST(Places, TheSsdStoreByName) {
     const auto store = chosen->member.make(pool, "model", chosen->options);
     ASSERT_TRUE(store.ok()) << store.error().message;
     EXPECT_TRUE((*store)->wants_importance());
+    EXPECT_EQ((*store)->deadline_seconds(), 0.25);
+    EXPECT_FALSE((*store)->is_shared());
     const BlockId block = pool.allocate().value();
     fill_block(pool, block, 40);
     (*store)->put(chain[0], block, true);
@@ -108,10 +111,18 @@ TEST(Places, Messages) {
     const auto bytes = chosen->member.memory(small_layout(), chosen->options);
     return bytes.ok() ? std::string() : bytes.error().message;
   };
-  EXPECT_EQ(message("redis"), "KV store: unknown 'redis'; available: ssd");
+  EXPECT_EQ(message("tape"), "KV store: unknown 'tape'; available: ssd, redis");
   EXPECT_EQ(message("ssd"), "KV store: needs a file, path=...");
   EXPECT_EQ(message("ssd:path=/tmp/a,size=much").find("KV store: size: "), 0u) << message("ssd:path=/tmp/a,size=much");
-  EXPECT_EQ(message("ssd:path=/tmp/a,folder=b"), "KV store ssd: folder: no such option; known: path, size, order");
+  EXPECT_EQ(message("ssd:path=/tmp/a,folder=b"),
+            "KV store ssd: folder: no such option; known: path, size, order, deadline_ms");
+  EXPECT_EQ(message("redis"), "");
+  EXPECT_EQ(message("redis:host="), "KV store: needs a server, host=...");
+  EXPECT_EQ(message("redis:user=a"), "KV store: user: a user needs a password, password_env=NAME");
+  EXPECT_EQ(message("redis:password_env=MILLRACE_NO_SUCH_VARIABLE"),
+            "KV store: password_env: the environment has no variable MILLRACE_NO_SUCH_VARIABLE");
+  EXPECT_EQ(
+      choose_member("KV store", kv_stores(), "redis:port=0").error().message.find("KV store redis: port: must be"), 0u);
   const auto tier = choose_member("KV tier", kv_tiers(), "memory:tokens=-1");
   ASSERT_FALSE(tier.ok());
   EXPECT_EQ(tier.error().message.find("KV tier memory: tokens: must be between 0 and"), 0u) << tier.error().message;

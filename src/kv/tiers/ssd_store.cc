@@ -22,6 +22,7 @@ class SsdStore final : public PrefixStore {
       : pool_(pool),
         file_(std::move(file)),
         index_(file_.geometry().capacity),
+        deadline_(options.deadline_seconds),
         buffers_(std::clamp<int64_t>(options.write_bytes / std::max<int64_t>(1, file_.geometry().slot_bytes), 1, 64)),
         writer_(file_, buffers_, options.uring),
         reader_(file_, pool, options.uring) {
@@ -47,7 +48,7 @@ class SsdStore final : public PrefixStore {
     return true;
   }
 
-  int64_t find(std::span<const ChainLink> chain) override {
+  TierTicket lookup(std::span<const ChainLink> chain) override {
     collect();
     found_.clear();
     for (const ChainLink& link : chain) {
@@ -56,8 +57,15 @@ class SsdStore final : public PrefixStore {
       found_.push_back(slot);
     }
     for (size_t i = found_.size(); i-- > 0;) index_.use(found_[i]);  // the first block is evicted last
-    return static_cast<int64_t>(found_.size());
+    lookups_[++last_] = std::ssize(found_);
+    return last_;
   }
+
+  LookupProgress poll_lookup(TierTicket ticket) override {
+    const auto found = lookups_.find(ticket);
+    return found == lookups_.end() ? LookupProgress() : LookupProgress{TierState::ready, found->second};
+  }
+  double deadline_seconds() const override { return deadline_; }
 
   void put(const ChainLink& link, BlockId block, bool wait) override {
     collect();
@@ -142,11 +150,13 @@ class SsdStore final : public PrefixStore {
     return progress;
   }
 
-  void wait_layer(TierTicket ticket, int64_t layer) override {
-    if (const auto found = loads_.find(ticket); found != loads_.end()) reader_.wait_layer(*found->second.load, layer);
+  bool wait_layer(TierTicket ticket, int64_t layer, double seconds) override {
+    const auto found = loads_.find(ticket);
+    return found == loads_.end() || reader_.wait_layer(*found->second.load, layer, seconds);
   }
 
   void erase(TierTicket ticket) override {
+    lookups_.erase(ticket);
     const auto found = loads_.find(ticket);
     if (found == loads_.end()) return;
     Load& load = found->second;
@@ -252,6 +262,7 @@ class SsdStore final : public PrefixStore {
   KvPool& pool_;
   StoreFile file_;
   StoreIndex index_;
+  double deadline_;
   int64_t buffers_;
   StoreWriter writer_;
   StoreReader reader_;
@@ -259,6 +270,7 @@ class SsdStore final : public PrefixStore {
   std::vector<StoreWriter::Written> written_;
   std::vector<StagedBlock> staged_;
   std::vector<int64_t> found_, slots_;
+  std::unordered_map<TierTicket, int64_t> lookups_;  // blocks that were found
   std::unordered_map<TierTicket, Load> loads_;
   TierTicket last_ = 0;
   int64_t loading_blocks_ = 0;

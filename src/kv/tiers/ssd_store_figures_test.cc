@@ -48,9 +48,9 @@ TEST_P(SsdFigures, LoadUsesTheShorterList) {
     for (const BlockId block : into_) fill(block, 1);
     const TierTicket ticket = store_->load(std::span(chain_).first(one.links), std::span(into_).first(one.blocks));
     EXPECT_EQ(store_->loading_blocks(), one.expected);
-    store_->wait_layer(ticket, 0);
+    store_->wait_layer(ticket, 0, PrefixStore::kNoDeadline);
     EXPECT_GE(store_->poll(ticket).layers, 1);
-    store_->wait_layer(ticket, 2);
+    store_->wait_layer(ticket, 2, PrefixStore::kNoDeadline);
     EXPECT_EQ(store_->poll(ticket).blocks, one.expected);
     EXPECT_EQ(store_->loading_blocks(), 0) << "its end was reported";
     store_->erase(ticket);
@@ -58,7 +58,7 @@ TEST_P(SsdFigures, LoadUsesTheShorterList) {
     for (size_t i = 0; i < into_.size(); ++i)
       EXPECT_TRUE(filled(into_[i], static_cast<uint8_t>(static_cast<int64_t>(i) < one.expected ? 10 + i : 1))) << i;
   }
-  store_->wait_layer(77, 0);  // unknown load: returns at once
+  store_->wait_layer(77, 0, PrefixStore::kNoDeadline);  // unknown load: returns at once
   store_->erase(77);
   EXPECT_EQ(store_->poll(77).state, TierState::failed);
   EXPECT_EQ(store_->stats().read_blocks, 12);
@@ -75,7 +75,7 @@ TEST_P(SsdFigures, DamagedBlockIsCountedOnce) {
   const TierTicket first = store_->load(std::span(chain_).first(3), into_),
                    second = store_->load(std::span(chain_).first(3), std::span(into_).subspan(4));
   for (const TierTicket ticket : {first, second}) {
-    store_->wait_layer(ticket, 2);
+    store_->wait_layer(ticket, 2, PrefixStore::kNoDeadline);
     EXPECT_EQ(store_->poll(ticket).blocks, 1) << "intact blocks before the damaged one";
     EXPECT_EQ(store_->poll(ticket).state, TierState::ready);
   }
@@ -127,7 +127,7 @@ TEST_P(SsdFigures, BlockBeingReadIsNotVerified) {
   const TierTicket ticket = store_->load(std::span(chain_).first(1), into_);
   put(std::span(chain_).first(1));
   EXPECT_TRUE(store_->holds(chain_[0]));
-  store_->wait_layer(ticket, 2);
+  store_->wait_layer(ticket, 2, PrefixStore::kNoDeadline);
   EXPECT_EQ(store_->poll(ticket).blocks, 1);
   EXPECT_TRUE(store_->has_room());
   EXPECT_EQ(store_->stats().written_blocks, 0);

@@ -84,7 +84,7 @@ class SsdFigures : public ::testing::TestWithParam<bool> {
   }
   LoadProgress load(std::span<const ChainLink> chain, std::span<const BlockId> into) {
     const TierTicket ticket = store_->load(chain, into);
-    store_->wait_layer(ticket, 2);
+    store_->wait_layer(ticket, 2, PrefixStore::kNoDeadline);
     const LoadProgress progress = store_->poll(ticket);
     store_->erase(ticket);
     return progress;

@@ -101,7 +101,7 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
     for (int64_t i = 0; i < found; ++i) into.push_back(static_cast<BlockId>(pool.total_blocks() - 1 - i));
     for (BlockId block : into) fill(pool, block, PrefixKey{3, 4});
     const TierTicket ticket = store.load(chain.first(static_cast<size_t>(found)), into);
-    store.wait_layer(ticket, kLayers - 1);
+    store.wait_layer(ticket, kLayers - 1, PrefixStore::kNoDeadline);
     LoadProgress progress = store.poll(ticket);
     while (progress.state == TierState::busy) progress = store.poll(ticket);
     EXPECT_EQ(progress.state, TierState::ready);
@@ -273,7 +273,7 @@ TEST_P(SsdStore, CancelledLoadLeavesTheBlocksUntouched) {
   for (int round = 0; round < 50; ++round) {
     const BlockId into[] = {1, 2, 3, 4, 5, 6};
     const TierTicket ticket = store->load(chain, into);
-    if (round % 2) store->wait_layer(ticket, 0);
+    if (round % 2) store->wait_layer(ticket, 0, PrefixStore::kNoDeadline);
     store->erase(ticket);
     for (BlockId block : into) fill(pool, block, PrefixKey{9, static_cast<uint64_t>(round)});
     EXPECT_EQ(load(*store, pool, std::span(chain).first(1)),
@@ -397,7 +397,7 @@ TEST_P(SsdStore, BlockPlacementFollowsTheOrder) {
   const ChainLink some[] = {chain_a[0], chain_a[2], chain_a[3]};  // a part of a chain
   const BlockId into[] = {3, 4, 5};
   const TierTicket ticket = store->load(some, into);
-  store->wait_layer(ticket, kLayers - 1);
+  store->wait_layer(ticket, kLayers - 1, PrefixStore::kNoDeadline);
   while (store->poll(ticket).state == TierState::busy) {
   }
   EXPECT_EQ(store->poll(ticket).blocks, 3);

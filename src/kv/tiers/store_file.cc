@@ -35,23 +35,6 @@ bool lock(int fd, double seconds) {
   }
 }
 
-// The layout's part of the identity text.
-std::string describe_layout(const KvLayout& layout) {
-  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format_name(), layout.block_tokens,
-                                layout.layers.size());
-  for (size_t i = 0; i < layout.layers.size();) {
-    size_t same = i;
-    while (same < layout.layers.size() && layout.layers[same].kv_heads == layout.layers[i].kv_heads &&
-           layout.layers[same].head_dim == layout.layers[i].head_dim &&
-           layout.layers[same].values_in_keys == layout.layers[i].values_in_keys)
-      ++same;
-    out += fmt::format(" {} of {}x{}{}", same - i, layout.layers[i].kv_heads, layout.layers[i].head_dim,
-                       layout.layers[i].values_in_keys ? " with values in keys" : "");
-    i = same;
-  }
-  return out + "\n";
-}
-
 }  // namespace
 
 StoreFile::~StoreFile() {
@@ -71,11 +54,9 @@ bool StoreFile::sync() const { return sync_data(fd_); }
 
 Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout) {
   StoreFile file;
-  // Model, then layout: the header stores as much of the text as fits, for people to read.
-  const std::string text = describe_layout(layout) + options.identity_text;
-  const std::string hashed =
-      text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
-  file.identity_ = store_identity(hashed);
+  // The header stores as much of the text as fits, for people to read.
+  const std::string text = identity_text(layout, options.identity_text);
+  file.identity_ = store_identity(text);
   MILLRACE_TRY(file.geometry_, StoreGeometry::create(layout, options.bytes, options.order));
   file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file.fd_ < 0) return cannot(options.path, "opened");
@@ -94,7 +75,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   if (state == HeaderState::foreign)
     return Error::user(fmt::format("KV store: {} is something else; choose another path or remove it", options.path));
   if (state != HeaderState::good || info.st_size != file.geometry_.file_bytes()) {
-    MILLRACE_TRY_VOID(file.make_anew(options, hashed));
+    MILLRACE_TRY_VOID(file.make_anew(options, text));
     file.made_anew_ = true;
   }
   // Bypass the page cache from here on, if the file system allows it: the blocks were evicted from memory on purpose.

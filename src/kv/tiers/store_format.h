@@ -5,18 +5,15 @@
 //     4 KiB    R bytes each                             S bytes each          all multiples of 4 KiB, for direct I/O
 //
 //   header: magic, version, sizes, identity of model and layout, the identity as readable text, XXH3-64 of all that
-//   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
-//           part of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero:
-//           the slot is free
-//   slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
+//   record: a block's record as in its image (block_image.h), zeros to 4 KiB; all zero: the slot is free
+//   slot:   | layer 0 | layer 1 | ... |  a part of the image each, zeros to 4 KiB
 //
 // Version 2 is for blocks that are packed by importance: G adjacent slots form a chunk, in which the parts of one layer
 // are contiguous, so that one request reads a layer of several blocks (the last chunk may have fewer slots):
 //
 //   | layer 0 of slots 0 .. G-1 | layer 1 of slots 0 .. G-1 | ... | layer 0 of slots G .. 2G-1 | ...
 //
-// A part's sum is seeded with its block's key and layer, so bytes of another block or layer do not match. A block is
-// written in this order, so that a crash at any moment leaves a complete record or none:
+// A block is written in this order, so that a crash at any moment leaves a complete record or none:
 //
 //   zero the record (if it held one) -> sync -> write the slot -> sync -> write the record
 //
@@ -26,13 +23,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "kv/pool.h"
-#include "kv/prefix_key.h"
+#include "kv/tiers/block_image.h"
 
 namespace millrace {
 
@@ -46,24 +41,14 @@ enum class StoreOrder {
 };
 Result<StoreOrder> find_store_order(std::string_view name);  // Errors: user
 
-// Model and layout of the bytes in a file.
-struct StoreIdentity {
-  uint64_t low = 0, high = 0;  // hash of the text
-  bool operator==(const StoreIdentity&) const = default;
-};
-StoreIdentity store_identity(std::string_view text);
-
 // Sizes and offsets in a file, from the pool's layout and the maximum file size.
-struct StoreGeometry {
-  int64_t block_tokens = 0;
-  std::vector<int64_t> part_bytes;  // bytes of each layer's part, without the trailing zeros
-  std::vector<int64_t> part_at;     // offset in the slot; one more than layers, the last is slot_bytes
+struct StoreGeometry : ImageShape {
+  std::vector<int64_t> part_at;  // offset in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
   int64_t capacity = 0;     // slots
   int64_t chunk_slots = 1;  // above 1: the parts of this many slots are stored together, layer by layer
 
   uint32_t version() const { return chunk_slots > 1 ? 2 : 1; }
-  int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }
   int64_t padded(int64_t layer) const {
     return part_at[static_cast<size_t>(layer) + 1] - part_at[static_cast<size_t>(layer)];
   }
@@ -82,28 +67,10 @@ struct StoreGeometry {
   static Result<StoreGeometry> create(const KvLayout& layout, int64_t bytes, StoreOrder order = StoreOrder::arrival);
 };
 
-// One stored block, as described by its record.
-struct StoreRecord {
-  uint64_t sequence = 0;  // ascends with every write to the file
-  PrefixKey key, parent;
-  std::vector<TokenId> tokens;
-  std::vector<uint64_t> sums;  // checksum of each part
-  float importance = 0;        // attention mass relative to an even share; 0: not known
-};
-
 enum class HeaderState { blank, good, stale, foreign };  // stale: ours, of another version or identity, or damaged
-enum class RecordState { empty, good, bad };
 
-// `page` has kStorePage bytes, `out` a record's.
+// `page` has kStorePage bytes.
 void encode_header(const StoreGeometry& geometry, std::string_view identity_text, std::span<uint8_t> page);
 HeaderState decode_header(std::span<const uint8_t> page, const StoreGeometry& geometry, const StoreIdentity& identity);
-void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
-                   const StoreRecord& record, std::span<uint8_t> out);
-RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
-                          std::span<const uint8_t> bytes, StoreRecord& record);
-// Recomputes the sum of a record whose other bytes were modified; for tests and fuzzing.
-void seal_record(const StoreIdentity& identity, int64_t slot, std::span<uint8_t> bytes);
-
-uint64_t part_sum(const PrefixKey& key, int64_t layer, std::span<const uint8_t> part);
 
 }  // namespace millrace

@@ -68,9 +68,10 @@ void StoreReader::give_up(StoreLoad& load) {
   load.given_up = true;
 }
 
-void StoreReader::wait_layer(const StoreLoad& load, int64_t layer) {
+bool StoreReader::wait_layer(const StoreLoad& load, int64_t layer, double seconds) {
   std::unique_lock lock(mutex_);
-  moved_.wait(lock, [&] { return load.done || load.layers > layer; });
+  const std::chrono::duration<double> limit(std::clamp(seconds, 0.0, 1e6));
+  return moved_.wait_for(lock, limit, [&] { return load.done || load.layers > layer; });
 }
 
 void StoreReader::wait_a_little() {

@@ -52,7 +52,8 @@ class StoreReader {
     std::lock_guard lock(mutex_);
     look();
   }
-  void wait_layer(const StoreLoad& load, int64_t layer);
+  // Waits up to `seconds` until the layer is there or has failed; returns whether it is.
+  bool wait_layer(const StoreLoad& load, int64_t layer, double seconds);
   void wait_a_little();  // until some load makes progress
 
  private:

@@ -37,17 +37,17 @@ TEST_F(ReaderTest, LayerIsReadyWhenAllBlocksHaveIt) {
     const auto going = load(blocks, false);
     gate.there.get_future().wait();
     const int64_t layers = (at - 1) / 2;
-    if (layers > 0) reader_->wait_layer(*going, layers - 1);
+    if (layers > 0) reader_->wait_layer(*going, layers - 1, PrefixStore::kNoDeadline);
     reader_->look_at([&] {
       EXPECT_EQ(going->layers, layers) << at;
       EXPECT_FALSE(going->done);
       EXPECT_EQ(going->seconds, 0);
     });
     gate.open.set_value();
-    reader_->wait_layer(*going, 2);
+    reader_->wait_layer(*going, 2, PrefixStore::kNoDeadline);
     EXPECT_EQ(look(0, 2), "www");
     EXPECT_EQ(look(1, 0), "www");
-    reader_->wait_layer(*going, 3);
+    reader_->wait_layer(*going, 3, PrefixStore::kNoDeadline);
     EXPECT_EQ(gate.reads, 6);
     EXPECT_GT(going->seconds, 0);
     EXPECT_LE(going->seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -66,14 +66,16 @@ TEST_F(ReaderTest, WaitingForALayerEndsWithTheLayer) {
     return 0;
   };
   const auto going = load(blocks, false);
-  auto waits = std::async(std::launch::async, [&] { reader_->wait_layer(*going, 0); });
+  auto waits = std::async(std::launch::async, [&] { reader_->wait_layer(*going, 0, PrefixStore::kNoDeadline); });
   EXPECT_EQ(waits.wait_for(std::chrono::milliseconds(5)), std::future_status::timeout);
+  EXPECT_FALSE(reader_->wait_layer(*going, 0, 0.001)) << "a deadline";
   first.set_value();
   waits.get();
+  EXPECT_TRUE(reader_->wait_layer(*going, 0, 0));
   reader_->look_at([&] { EXPECT_EQ(going->layers, 1); });
   EXPECT_EQ(look(0, 1).front(), 'w');
   second.set_value();
-  reader_->wait_layer(*going, 3);
+  reader_->wait_layer(*going, 3, PrefixStore::kNoDeadline);
   calls_.read = nullptr;
 }
 
@@ -88,7 +90,7 @@ TEST_F(ReaderTest, CancelledLoadStopsReading) {
     gate.there.get_future().wait();
     reader_->give_up(*going);
     gate.open.set_value();
-    reader_->wait_layer(*going, 3);
+    reader_->wait_layer(*going, 3, PrefixStore::kNoDeadline);
     EXPECT_EQ(gate.reads, at);
     EXPECT_EQ(look(0, 0),
               std::string(static_cast<size_t>(at - 1), 'w') + std::string(static_cast<size_t>(4 - at), '-'));
@@ -102,7 +104,7 @@ TEST_F(ReaderTest, LoadCancelledBeforeItStartsIsNotRead) {
   none->blocks = {written(0, 0), written(1, 1)};
   none->given_up = true;
   reader_->push(none);
-  reader_->wait_layer(*none, 3);
+  reader_->wait_layer(*none, 3, PrefixStore::kNoDeadline);
   EXPECT_EQ(look(0, 0), "---");
   EXPECT_EQ(none->bad, std::vector<char>(2, 0));
   EXPECT_EQ(load({written(1, 1)})->bad, std::vector<char>(1, 0)) << "the next one is read";

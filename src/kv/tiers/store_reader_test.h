@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kv/tiers/block_runs.h"
+#include "kv/tiers/prefix_store.h"
 #include "kv/tiers/store_reader.h"
 #include "kv/tiers/system_calls_test.h"
 
@@ -77,7 +78,9 @@ class ReaderTest : public ::testing::Test {
     auto out = std::make_shared<StoreLoad>();
     out->blocks = std::move(blocks);
     reader_->push(out);
-    if (wait) reader_->wait_layer(*out, g().layers());  // beyond the last layer: waits for the whole load
+    if (wait)
+      reader_->wait_layer(*out, g().layers(),
+                          PrefixStore::kNoDeadline);  // beyond the last layer: waits for the whole load
     return out;
   }
   // Contents of a pool block, a letter per layer: w the slot's bytes, 0 zeros, - unchanged.

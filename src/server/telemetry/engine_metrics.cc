@@ -109,12 +109,20 @@ constexpr EngineFigure kFigures[] = {
      [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
 };
 
-// Of the prefix store on disk, if enabled.
+// Of the prefix store, if enabled.
 constexpr EngineFigure kStoreFigures[] = {
     {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
-    {"millrace_kv_store_capacity_blocks", "Capacity of the prefix store in blocks", kGauge,
+    {"millrace_kv_store_capacity_blocks", "Capacity of the prefix store in blocks; 0: not limited here", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.capacity_blocks); }},
+    {"millrace_kv_store_connected", "Whether the prefix store can be reached", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.store.connected); }},
+    {"millrace_kv_store_looking_up", "Streams that wait for the prefix store to say what it has", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.store.looking_up); }},
+    {"millrace_kv_store_late_lookups_total", "Lookups in the prefix store without an answer by the deadline", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.late_lookups); }},
+    {"millrace_kv_store_late_loads_total", "Loads from the prefix store that were incomplete at the deadline", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.late_loads); }},
     {"millrace_kv_store_unread_slots", "Slots not read yet since startup", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.unread_slots); }},
     {"millrace_kv_store_query_tokens_total", "Prompt tokens not found in the prefix cache in memory", kCounter,

@@ -19,6 +19,7 @@ const char* phase_name(StreamSnapshot::Phase phase) {
     case StreamSnapshot::Phase::swapping_out: return "swapping_out";
     case StreamSnapshot::Phase::swapped: return "swapped";
     case StreamSnapshot::Phase::loading: return "loading";
+    case StreamSnapshot::Phase::looking_up: return "looking_up";
   }
   return "";
 }

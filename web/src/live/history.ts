@@ -1,7 +1,7 @@
 // The state of the live view: the feed's snapshots merged into streams, steps and distributions of the last minute.
 // Times are seconds of the engine's clock.
 
-export type Phase = "waiting" | "running" | "held_back" | "swapping_out" | "swapped" | "loading";
+export type Phase = "waiting" | "running" | "held_back" | "swapping_out" | "swapped" | "loading" | "looking_up";
 
 export interface StreamJson {
   id: string;

@@ -27,7 +27,7 @@ export function techniques(hello: HelloJson, snapshot: SnapshotJson): Technique[
       saves: `${bytes(perToken)} per token` + (bits && bits < 32 ? `, ${(100 - (bits / 32) * 100).toFixed(0)} % less than f32` : "") },
     tier: { name: "Swap", setting: options.swap_tokens > 0 ? `${count(options.swap_tokens)} tokens` : "on",
       saves: `${count(t("swapped_in_tokens"))} tokens swapped in` },
-    store: { name: "KV store on disk", setting: snapshot.store ? `${count(snapshot.store.blocks)} blocks` : "on",
+    store: { name: "KV store", setting: snapshot.store ? `${count(snapshot.store.blocks)} blocks` : "on",
       saves: snapshot.store ? `${count(snapshot.store.hit_tokens)} tokens read, not computed` : "" },
   };
   const used = new Set(hello.techniques.map(({ family }) => family));
@@ -41,7 +41,7 @@ export function techniques(hello: HelloJson, snapshot: SnapshotJson): Technique[
     { name: "Preemption", on: true, setting: used.has("tier") ? "by swapping to host memory" : "by recomputation",
       saves: `${count(t("preemptions"))} times, ${count(t("recomputed_tokens"))} tokens recomputed` },
     ...(used.has("tier") ? [] : [{ name: "Swap", on: false, setting: "off", saves: "" }]),
-    ...(used.has("store") ? [] : [{ name: "KV store on disk", on: false, setting: "off", saves: "" }]),
+    ...(used.has("store") ? [] : [{ name: "KV store", on: false, setting: "off", saves: "" }]),
   ];
   return out;
 }

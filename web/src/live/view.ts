@@ -208,7 +208,7 @@ class LiveView {
       bar.style.setProperty("--p", String(use.bytes / (all[0]?.bytes ?? 1)));
       return el("div", { class: "memory-row" }, el("span", {}, use.name), bar, el("span", {}, bytes(use.bytes)));
     });
-    if (snapshot.store) rows.push(el("div", { class: "memory-row" }, el("span", {}, "KV store on disk"), el("span", {}, `${count(snapshot.store.blocks)} of ${count(snapshot.store.capacity)} blocks`), el("span", {}, `${bytes(snapshot.store.read_bytes)} read`)));
+    if (snapshot.store) rows.push(el("div", { class: "memory-row" }, el("span", {}, "KV store"), el("span", {}, `${count(snapshot.store.blocks)}${snapshot.store.capacity > 0 ? ` of ${count(snapshot.store.capacity)}` : ""} blocks`), el("span", {}, `${bytes(snapshot.store.read_bytes)} read`)));
     this.memory.replaceChildren(...rows, el("p", { class: "under" }, snapshot.memory_budget > 0 ? `${bytes(sum)} of a budget of ${bytes(snapshot.memory_budget)}` : `${bytes(sum)} in total`));
   }
 }

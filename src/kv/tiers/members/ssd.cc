@@ -14,6 +14,7 @@ Result<SsdStoreOptions> ssd_options(const OptionValues& given) {
   if (!bytes.ok()) return Error::user("KV store: size: " + bytes.error().message);
   options.bytes = *bytes;
   MILLRACE_TRY(options.order, find_store_order(given.text("order")));
+  options.deadline_seconds = static_cast<double>(given.integer("deadline_ms")) * 1e-3;
   return options;
 }
 
