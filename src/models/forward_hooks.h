@@ -28,13 +28,17 @@ struct LinearInput {
 };
 
 // One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()], of which the layer's heads are the first.
-// Where KV heads are apart (KvLayout::heads_apart) each is a layer here. The batch's keys and values are stored.
+// Its new keys, rotated, as they were before the KV cache encoded them: k [batch.size(), k_stride], of which the
+// layer's KV heads are the first. In latent attention a key is the row that all heads share. Where KV heads are apart
+// (KvLayout::heads_apart) each is a layer here. The batch's keys and values are stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;
   const KernelTable& kernels;
   KvPool& kv;
   const float* q = nullptr;
+  const float* k = nullptr;
+  int64_t k_stride = 0;               // floats from one token's keys to the next's
   const CodecTiles* tiles = nullptr;  // of a layer with a codec, whose keys they have; null: rows
 };
 

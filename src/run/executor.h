@@ -87,7 +87,7 @@ class Executor {
   virtual Result<void> check_evictor(const EvictionRule& rule) const {
     if (rule.evictor->gated())
       return Error::unsupported("evictor: this executor computes no layers whose gates could choose");
-    if (!rule.evictor->needs_mass()) return {};
+    if (!rule.evictor->needs_sums()) return {};
     return Error::unsupported("evictor: this executor computes no attention that it could observe");
   }
   // Refuses requests with parts of a context. `weighs`: what follows these weighs their keys anew (ContextPlan::sees).

@@ -276,7 +276,7 @@ void SimulatedExecutor::forward(std::span<const StepWork> work) {
     add(context.empty() ? stored : seen_before(context, item.chunk.first) - left_out, item.chunk.count,
         item.chunk.outputs(), shape, item.chunk.first >= item.stream->sequence.prompt_tokens);
     TokenEviction* const eviction = item.stream->eviction.get();
-    if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
+    if (!eviction || !eviction->rule().evictor->needs_sums()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)
       eviction->tokens(layer).mass(item.chunk.first + item.chunk.count - eviction->evicted(layer));
   }
