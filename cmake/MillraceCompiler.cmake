@@ -41,9 +41,11 @@ endif()
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Cache hits must not depend on the path of the checkout, whichever program starts the build.
+  set(MILLRACE_CCACHE env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1)
+  set(CMAKE_C_COMPILER_LAUNCHER ${MILLRACE_CCACHE} ${CCACHE_PROGRAM})
   # Without this ccache does not cache files that use precompiled headers.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MILLRACE_CCACHE} CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 # Floating-point results are part of the contract (same request, same bits): no implicit contraction and no

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class EvictedText {
  public:
   // A text of at most `tokens` tokens, all of them a prompt; blocks of 4.
   EvictedText(const LanguageModel& model, const std::string& evictor, int64_t tokens, int64_t chunk) : chunk_(chunk) {
+    const auto rule = make_eviction_rule(evictor);
+    if (!rule.ok()) throw std::runtime_error(rule.error().message);  // ends the test
     const auto& parts = model.parts();
     const int64_t layers = parts.model->spec().layer_count(), blocks = tokens / 4 + 1;
     KvLayout layout{find_format("f32"), 4, parts.model->kv_layers()};
@@ -32,8 +35,7 @@ class EvictedText {
     tables_.resize(static_cast<size_t>(layers));
     for (auto& table : tables_)
       for (int64_t i = 0; i < blocks; ++i) table.push_back(*runner_->kv().allocate());
-    eviction_ = std::make_unique<TokenEviction>(*make_eviction_rule(evictor), tokens, tokens + 1,
-                                                runner_->kv().layout().heads(), layers);
+    eviction_ = std::make_unique<TokenEviction>(*rule, tokens, tokens + 1, runner_->kv().layout().heads(), layers);
     observer_ = std::make_unique<EvictionObserver>(*runner_);
   }
 

@@ -100,9 +100,6 @@ install_page() {
 # install_clients: third-party API clients for the tests.
 install_clients() { install_npm tests/server/clients "the tests with third-party clients will be skipped"; }
 
-# Compiler cache hits must not depend on the path of the checkout.
-export CCACHE_BASEDIR="$MILLRACE_ROOT" CCACHE_NOHASHDIR=1
-
 # configure PRESET [OPTION...]: runs cmake only if the build folder is new, the presets changed, the checkout moved, or an
 # option -DNAME=VALUE differs from the cache. The build detects everything else.
 configure() {

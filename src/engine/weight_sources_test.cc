@@ -173,7 +173,7 @@ TEST_F(WeightSources, SaysWhatIsWrong) {
     EXPECT_FALSE(loaded.ok());
     return loaded.ok() ? "" : loaded.error().message;
   };
-  EXPECT_EQ(message(path, "swapped"), "weights: unknown 'swapped'; available: resident, mapped");
+  EXPECT_EQ(message(path, "swapped"), "weights: unknown 'swapped'; available: " + weight_sources().names());
   EXPECT_EQ(message(path, "mapped:ahead=65"), "weights mapped: ahead: must be between 0 and 64, got 65");
   EXPECT_EQ(message(path, "mapped:behind=1"), "weights mapped: behind: no such option; known: ahead, pinned");
   EXPECT_NE(message("", "mapped")

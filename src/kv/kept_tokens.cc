@@ -5,13 +5,13 @@
 
 namespace millrace {
 
-void KeptTokens::reserve(int64_t stored, int64_t drafted, bool needs_mass) {
+void KeptTokens::reserve(int64_t stored, int64_t drafted, bool needs_sums) {
   const auto most = static_cast<size_t>(stored), all = most * static_cast<size_t>(heads_);
   positions_.reserve(all);
   kept_.reserve(all);
   dropped_.reserve(most);
   if (heads_ > 1) own_positions_.reserve(most);
-  if (!needs_mass) return;
+  if (!needs_sums) return;
   mass_.reserve(all);
   draft_mass_.reserve(all * static_cast<size_t>(drafted));
   if (heads_ > 1) own_mass_.reserve(most);
@@ -54,13 +54,13 @@ int64_t KeptTokens::see(int64_t computed) {
 
 std::span<const int32_t> KeptTokens::keep(const TokenEvictor& evictor, int64_t budget) {
   const int64_t stored = std::ssize(positions_) / heads_;
-  assert(!evictor.needs_mass() || mass_.size() == positions_.size());
+  assert(!evictor.needs_sums() || mass_.size() == positions_.size());
   kept_.clear();
   for (int64_t head = 0; head < heads_; ++head) choose(evictor, head, stored, std::max<int64_t>(0, stored - budget));
   const int64_t left = std::min(stored, budget);
   positions_.resize(static_cast<size_t>(left * heads_));
   if (!mass_.empty()) mass_.resize(positions_.size());
-  if (evictor.mass_rule().queries != MassRule::kAll) std::ranges::fill(mass_, int64_t{0});
+  if (!evictor.judges_keys() && evictor.mass_rule().queries != MassRule::kAll) std::ranges::fill(mass_, int64_t{0});
   evicted_ += stored - left;
   return kept_;
 }
@@ -78,13 +78,17 @@ std::span<const int32_t> KeptTokens::keep_slots(std::span<const int32_t> slots) 
 // Appends what one head keeps to kept_, and moves its positions and sums to the first slots.
 void KeptTokens::choose(const TokenEvictor& evictor, int64_t head, int64_t stored, int64_t excess) {
   const auto at = [&](int64_t slot) { return static_cast<size_t>(slot * heads_ + head); };
-  StoredTokens seen{positions_, mass_, first_query_};
+  const auto shown = [&](std::span<const int32_t> positions, std::span<const int64_t> sums) {
+    return evictor.judges_keys() ? StoredTokens{positions, {}, first_query_, sums}
+                                 : StoredTokens{positions, sums, first_query_};
+  };
+  StoredTokens seen = shown(positions_, mass_);
   if (heads_ > 1) {
     own_positions_.clear();
     own_mass_.clear();
     for (int64_t slot = 0; slot < stored; ++slot) own_positions_.push_back(positions_[at(slot)]);
     for (int64_t slot = 0; slot < stored && !mass_.empty(); ++slot) own_mass_.push_back(mass_[at(slot)]);
-    seen = {own_positions_, own_mass_, first_query_};
+    seen = shown(own_positions_, own_mass_);
   }
   dropped_.clear();
   if (excess > 0) evictor.drop(seen, excess, dropped_);

@@ -1,5 +1,6 @@
-// KeptTokens: an evictor's data about the tokens in one block table of a stream: their positions, and the attention
-// that they have received. Heads that choose for themselves have separate columns. Not thread-safe.
+// KeptTokens: an evictor's data about the tokens in one block table of a stream: their positions, and one sum for each:
+// the attention that it has received, or the worth of its keys. Heads that choose for themselves have separate columns.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ class KeptTokens {
   explicit KeptTokens(int64_t heads = 1) : heads_(heads) {}
 
   // So that a step allocates nothing, with at most `stored` tokens and drafts of up to `drafted` ones.
-  void reserve(int64_t stored, int64_t drafted, bool needs_mass);
+  void reserve(int64_t stored, int64_t drafted, bool needs_sums);
   int64_t evicted() const { return evicted_; }
 
   // [slots, heads], the sums of the first slots, to add to; those of new slots are 0.

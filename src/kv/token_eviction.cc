@@ -17,7 +17,7 @@ TokenEviction::TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t p
 }
 
 void TokenEviction::reserve(int64_t drafted, int64_t gate_dims) {
-  for (int64_t i = 0; i < layers(); ++i) tokens(i).reserve(most_stored(i), drafted, rule_->evictor->needs_mass());
+  for (int64_t i = 0; i < layers(); ++i) tokens(i).reserve(most_stored(i), drafted, rule_->evictor->needs_sums());
   if (rule_->evictor->cascades()) cascade_.reserve(most_stored());
   for (size_t i = 0; i < gated_.size(); ++i)
     gated_[i].reserve(most_stored(static_cast<int64_t>(i)), rule_->evictor->gate(), gate_dims);
@@ -30,6 +30,12 @@ int64_t TokenEviction::next() const {
 
 int64_t TokenEviction::first_observed() const {
   return std::max(rule_->joined, next() - std::min(next(), rule_->evictor->mass_rule().queries));
+}
+
+bool TokenEviction::judges_documents(int64_t first, int64_t count) const {
+  if (rule_->joined == 0 || !rule_->evictor->judges_keys()) return false;
+  const int64_t at = std::min(rule_->joined, prompt_ - 1);
+  return first <= at && at < first + count;
 }
 
 int64_t TokenEviction::most_stored(int64_t layer) const {
@@ -45,7 +51,7 @@ int64_t TokenEviction::mean_evicted() const {
 
 void TokenEviction::keep_drafted() {
   if (kv_heads_) kv_heads_->keep_drafted();
-  if (!rule_->evictor->needs_mass()) return;
+  if (!rule_->evictor->needs_sums()) return;
   for (KeptTokens& layer : layers_) layer.keep_drafted();
 }
 
@@ -92,11 +98,11 @@ int64_t first_moved(std::span<const int32_t> kept, int64_t heads) {
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads, int64_t layers,
                        int64_t gate_dims) {
   const TokenGate gate = rule.evictor->gate();
-  const bool mass = rule.evictor->needs_mass();
-  const int64_t heads = rule.choosers(kv_heads), own = heads > 1 ? 4 + 8 * mass : 0;
+  const bool sums = rule.evictor->needs_sums();
+  const int64_t heads = rule.choosers(kv_heads), own = heads > 1 ? 4 + 8 * sums : 0;
   // Of gates: ends and slots, and a row or a weight.
   const int64_t gated = gate == TokenGate::none ? 0 : 8 + 4 * (gate == TokenGate::pairs ? gate_dims : 1);
-  const int64_t each = 4 + own + gated + heads * (8 + (mass ? 8 * (1 + drafted) : 0));
+  const int64_t each = 4 + own + gated + heads * (8 + (sums ? 8 * (1 + drafted) : 0));
   if (!rule.by_layer()) return stored * each;
   return stored * layers * each + (rule.evictor->cascades() ? 2 * stored * (2 * 8 + 5 * 4) : 0) +  // of the first layer
          (rule.evictor->prunes_heads() ? head_cascade_bytes(layers, kv_heads / layers, drafted) : 0);

@@ -39,6 +39,9 @@ class TokenEviction {
   int64_t next() const;                          // computed tokens at which the next decision is due
   int64_t most_stored(int64_t layer = 0) const;  // tokens stored at once, at most, from now on
   int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
+  // Returns true if the documents' stored keys are judged in the pass that computes the tokens [first, first + count)
+  // of the text: that of the first token behind them, or of the prompt's last one. Only for evictors that judge keys.
+  bool judges_documents(int64_t first, int64_t count) const;
   int64_t evicted(int64_t layer = 0) const { return layers_[static_cast<size_t>(layer)].evicted(); }
   // Average over all layers, rounded up.
   int64_t mean_evicted() const;

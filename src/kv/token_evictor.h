@@ -21,8 +21,11 @@ struct StoredTokens {
   std::span<const int32_t> positions;  // ascending; the last token's position - positions[i] is the age of slot i
   // Attention mass that each token has received from the observed queries, summed over the heads and layers that choose
   // together. Empty unless the evictor needs it.
-  std::span<const int64_t> mass;
+  std::span<const int64_t> mass = {};
   int32_t first_query = 0;  // position of the first query that may have been observed (EvictionRule::joined)
+  // The sum of key_worth() of each token's keys, over the heads and layers that choose together. Empty unless the
+  // evictor judges keys.
+  std::span<const int64_t> worth = {};
 };
 
 // Gates of the model's layers that choose instead of an evictor; the checkpoint has them (models/token_gates.h).
@@ -68,6 +71,15 @@ class TokenEvictor {
   virtual int64_t heads_of(int64_t /*layer*/, int64_t /*layers*/, int64_t heads) const { return heads; }
   virtual MassRule mass_rule() const { return {}; }
   bool needs_mass() const { return mass_rule().queries > 0; }
+  // Returns true if tokens are judged by their own keys instead of by attention. StoredTokens::worth is then complete
+  // as soon as a token is stored, and stays the same until the token is dropped. Not for cascades.
+  virtual bool judges_keys() const { return false; }
+  // The worth of one key: of a KV head in a layer, after RoPE and before it is encoded. In latent attention the key is
+  // the row that all heads share. `key` of a document that was computed apart: the key as it is stored. Called by any
+  // thread; the size is at most kMaxKeyWorth, so that sums do not overflow.
+  virtual int64_t key_worth(std::span<const float> /*key*/) const { return 0; }
+  static constexpr int64_t kMaxKeyWorth = int64_t{1} << 40;
+  bool needs_sums() const { return needs_mass() || judges_keys(); }  // of either kind, for each stored token
   // Gates that choose; drop() is then never called. Gates choose during the forward pass, and a decision only returns
   // the memory of tokens that they have ended. Such evictors have budgets by layer.
   virtual TokenGate gate() const { return TokenGate::none; }

@@ -39,14 +39,11 @@ TEST(EvictionRule, ReadsNameAndOptions) {
 }
 
 TEST(EvictionRule, NamesWhatIsWrong) {
-  EXPECT_EQ(refusal("lru"),
-            "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
-            "pyramidkv, spatten, adaptively_sparse, seqboat");
+  EXPECT_EQ(refusal("lru"), "evictor: unknown 'lru'; available: " + token_evictors().names());
   EXPECT_EQ(refusal("h2o:size=3"),
             "evictor h2o: size: no such option; known: budget, recent, worth, layers, heads, slack, prompt, scope, "
             "positions");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("streamingllm:prompt=half"), "evictor streamingllm: prompt: must be whole or evicted, got 'half'");
   EXPECT_EQ(refusal("h2o:scope=all"), "evictor h2o: scope: must be stream, layer or head, got 'all'");
@@ -95,6 +92,7 @@ TEST(TokenEviction, BytesAreThoseOfItsTables) {
   EXPECT_EQ(bytes("h2o:scope=stream"), 10 * (4 + 8 + 3 * 8)) << "and one for each drafted token";
   EXPECT_EQ(bytes("streamingllm:scope=head"), 10 * (4 + 4 + 6 * 8));
   EXPECT_EQ(bytes("h2o:scope=head"), 10 * (4 + 4 + 8 + 6 * (8 + 3 * 8)));
+  EXPECT_EQ(bytes("key_norm:scope=stream"), bytes("h2o:scope=stream")) << "a sum of its keys' worth";
   EXPECT_EQ(bytes("pyramidkv"), 3 * 10 * (4 + 8 + 3 * 8)) << "each layer has its own";
   EXPECT_EQ(bytes("adaptively_sparse", 2, 5), 3 * 10 * (4 + 8 + 8 + 4 * 5)) << "the end, the slot and a row of gates";
   EXPECT_EQ(bytes("seqboat", 2, 5), 3 * 10 * (4 + 8 + 8 + 4)) << "one weight";
@@ -116,11 +114,13 @@ TEST(TokenEvictors, DropExactlyTheExcess) {
     for (const int64_t excess : {1, 2, 16, 700}) {
       Slots positions(static_cast<size_t>(budget + excess));
       std::iota(positions.begin(), positions.end(), 5);
-      std::vector<int64_t> mass(positions.size());
-      for (int64_t& one : mass) one = static_cast<int64_t>(random() % 50);  // many ties
-      if (!(*evictor)->needs_mass()) mass.clear();
+      std::vector<int64_t> sums(positions.size());
+      for (int64_t& one : sums) one = static_cast<int64_t>(random() % 50);  // many ties
+      StoredTokens stored{.positions = positions};
+      if ((*evictor)->needs_mass()) stored.mass = sums;
+      if ((*evictor)->judges_keys()) stored.worth = sums;
       Slots dropped;
-      (*evictor)->drop({positions, mass}, excess, dropped);
+      (*evictor)->drop(stored, excess, dropped);
       ASSERT_EQ(std::ssize(dropped), excess) << entry.info.name;
       EXPECT_TRUE(std::ranges::is_sorted(dropped)) << entry.info.name;
       EXPECT_EQ(std::ranges::adjacent_find(dropped), dropped.end()) << entry.info.name;
@@ -161,9 +161,9 @@ TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
   std::mt19937_64 random(2);
   for (const auto& [recent, mean] :
        {std::pair(0.0, false), {0.3, false}, {0.5, false}, {1.0, false}, {0.0, true}, {0.3, true}}) {
-    TokenEviction eviction(
-        rule_of(fmt::format("h2o:budget=20,slack=6,prompt=evicted,recent={},worth={}", recent, mean ? "mean" : "sum")),
-        1, 1000);
+    TokenEviction eviction(rule_of(fmt::format("h2o:budget=20,slack=6,prompt=evicted,recent={}%,worth={}", 100 * recent,
+                                               mean ? "mean" : "sum")),
+                           1, 1000);
     Slots positions;
     std::vector<int64_t> sums;
     for (int decision = 0; decision < 30; ++decision) {

@@ -7,6 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "loader/file_text.h"
+#include "loader/grouped_rows.h"
 #include "loader/hf_text.h"
 #include "loader/hf_weights.h"
 #include "loader/json_check.h"
@@ -110,6 +111,7 @@ Result<ModelFiles> open_huggingface(const std::string& path) {
   MILLRACE_TRY_VOID(attach_fp8_scales(model, config));
   MILLRACE_TRY_VOID(unpack_mlx_affine(model, config));
   MILLRACE_TRY_VOID(unpack_quantized(model, config));
+  MILLRACE_TRY_VOID(unpack_grouped_rows(model, config));
   MILLRACE_TRY_VOID(read_huggingface_tokenizer(model, folder, config));
   MILLRACE_TRY_VOID(read_chat_templates(model, folder));
   MILLRACE_TRY_VOID(read_generation_config(model, folder));

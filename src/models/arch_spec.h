@@ -34,6 +34,9 @@ struct RopeSpec {
   double attention_factor = 0.0;    // yarn, longrope: scales cos and sin; 0: the method's own default
   std::vector<float> long_factors;  // per-frequency divisors: longrope past original_context, and GGUF's rope_freqs
   std::vector<float> short_factors;
+  // Dynamic NTK scaling: past the model's context the base would grow with the length, which is not supported; within
+  // it positions rotate as without scaling.
+  bool dynamic = false;
 
   bool operator==(const RopeSpec&) const = default;
 };

@@ -1,6 +1,6 @@
 // EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass,
-// for streams with an evictor that needs it. For streams whose evictor uses gates, it lets the gates choose. Without
-// such streams it is no hook of the pass. Not thread-safe.
+// or the worth of their keys, for streams with an evictor that needs it. For streams whose evictor uses gates, it lets
+// the gates choose. Without such streams it is no hook of the pass. Not thread-safe.
 //
 //   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
 #pragma once
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "attention/key_worth.h"
 #include "attention/token_mass.h"
 #include "kv/token_eviction.h"
 #include "models/eviction_gates.h"
@@ -29,6 +30,7 @@ class EvictionObserver final : public ForwardObserver {
   void start() {
     mass_.spans.clear();
     observed_.clear();
+    judged_.clear();
     pruned_.clear();
     gates_.start();
   }
@@ -41,7 +43,7 @@ class EvictionObserver final : public ForwardObserver {
       heads->draft_worth(drafted);
       pruned_.push_back({runner_.batch().spans.back(), drafted, heads});
     }
-    if (!evictor.needs_mass()) return;
+    if (!evictor.needs_sums()) return;
     const auto& spans = runner_.batch().spans;
     const int64_t count = spans.back().count, first = spans.back().first_slot + eviction.evicted();  // in the text
     for (int64_t layer = 0; layer < eviction.layers(); ++layer) {
@@ -49,6 +51,7 @@ class EvictionObserver final : public ForwardObserver {
       eviction.tokens(layer).mass(slots - drafted);
       eviction.tokens(layer).draft_mass(drafted, slots);
     }
+    if (evictor.judges_keys()) return judge(eviction, first, drafted);
     const int64_t skipped = std::max<int64_t>(0, eviction.first_observed() - first);
     if (skipped >= count) return;
     observed_.push_back(&eviction);
@@ -60,12 +63,14 @@ class EvictionObserver final : public ForwardObserver {
                            .whole_layers = eviction.rule().scope == EvictionScope::layer,
                            .mass = eviction.tokens().mass(),
                            .draft_mass = eviction.tokens().draft_mass()});
-    if (!std::exchange(added_, true)) runner_.hooks().add(*this);
+    observe();
   }
   // In models that also have layers with a window, tokens are dropped from the first group of layers alone, so only
   // that group counts.
   void queries(const AttentionInput& in) override {
-    if (mass_.spans.empty() || (in.layer.group != 0 && !in.kv.by_layer())) return;
+    if (in.layer.group != 0 && !in.kv.by_layer()) return;
+    for (Judged& one : judged_) add_worth(in, one);
+    if (mass_.spans.empty()) return;
     if (in.kv.layout().per_head_tables > 1) return queries_apart(in, in.kv.layout().per_head_tables);
     for (size_t i = 0; i < observed_.size(); ++i) {
       if (const HeadCascade* heads = observed_[i]->kv_heads()) mass_.spans[i].attends = heads->kept(in.layer.group);
@@ -89,6 +94,36 @@ class EvictionObserver final : public ForwardObserver {
     int64_t drafted;
     HeadCascade* heads;
   };
+
+  struct Judged {
+    TokenEviction* eviction;
+    KeyWorthSpan span;
+  };
+
+  void observe() {
+    if (!std::exchange(added_, true)) runner_.hooks().add(*this);
+  }
+  // The stream whose tokens were added last: those behind its documents, of which `first` is the first one in the text.
+  void judge(TokenEviction& eviction, int64_t first, int64_t drafted) {
+    const auto& spans = runner_.batch().spans;
+    const int64_t count = spans.back().count, joined = eviction.rule().joined;
+    judged_.push_back({&eviction,
+                       {.evictor = eviction.rule().evictor.get(),
+                        .span = std::ssize(spans) - 1,
+                        .drafted = drafted,
+                        .skipped = std::clamp<int64_t>(joined - first, 0, count),
+                        .documents = eviction.judges_documents(first, count) ? joined : 0,
+                        .heads = eviction.heads(),
+                        .whole_layers = eviction.rule().scope == EvictionScope::layer}});
+    observe();
+  }
+  static void add_worth(const AttentionInput& in, Judged& one) {
+    KeptTokens& tokens = one.eviction->tokens(one.eviction->layers() > 1 ? in.layer.group : 0);
+    one.span.worth = tokens.mass();
+    one.span.draft_worth = tokens.draft_mass();
+    if (one.span.documents > 0) add_document_worth(in.batch, in.layer, in.kernels, in.kv, in.tiles, one.span);
+    add_key_worth(in.batch, in.layer, in.kv, {in.k, in.k_stride}, one.span);
+  }
 
   // Streams with budgets by head have sums of each, which the workers share: all are added when the first head is here.
   void queries_apart(const AttentionInput& in, int64_t heads) {
@@ -144,6 +179,7 @@ class EvictionObserver final : public ForwardObserver {
   TokenMass mass_;
   std::vector<TokenMass::Span> spans_;    // spans of heads that have their own tables
   std::vector<TokenEviction*> observed_;  // the eviction of each of the pass's spans
+  std::vector<Judged> judged_;
   std::vector<Pruned> pruned_;
   bool added_ = false;  // to the hooks
 };

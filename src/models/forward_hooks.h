@@ -27,15 +27,18 @@ struct LinearInput {
   int64_t tokens = 0;
 };
 
-// One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()]; the layer's heads are the first of it. If
-// KV heads have their own tables (KvLayout::per_head_tables), each head is a layer here. The batch's keys and values
-// are stored.
+// One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()]; the layer's heads are the first of it.
+// The layer's new keys, rotated, as they were before the KV cache encoded them: k [batch.size(), k_stride]; the layer's
+// KV heads are the first of it. In latent attention a key is the row that all heads share. If KV heads have their own
+// tables (KvLayout::per_head_tables), each head is a layer here. The batch's keys and values are stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;
   const KernelTable& kernels;
   KvPool& kv;
   const float* q = nullptr;
+  const float* k = nullptr;
+  int64_t k_stride = 0;               // floats from one token's keys to the next token's
   const CodecTiles* tiles = nullptr;  // for a layer with a codec: the tiles have its keys; null: rows
 };
 

@@ -32,6 +32,12 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
     return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} requested", files_->path,
                                    spec.context, options.context));
   }
+  const bool dynamic = std::ranges::any_of(spec.ropes, [](const RopeSpec& rope) { return rope.dynamic; });
+  if (dynamic && model_->context_ > spec.context)
+    return Error::unsupported(
+        fmt::format("context: {} scales positions past {} tokens by the length of the text (rope scaling 'dynamic'), "
+                    "which is not supported, {} requested; ask for no more than {}",
+                    files_->path, spec.context, options.context, spec.context));
   for (const auto& rope : spec.ropes) {
     model_->rope_frequencies_.push_back(rope_frequencies(rope, model_->context_));
     model_->rope_scales_.push_back(rope_scale(rope));

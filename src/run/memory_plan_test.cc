@@ -180,12 +180,15 @@ TEST(MemoryPlan, EvictorMemory) {
   EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=stream", ""), 30 * 32 * 20 + 4 * 32 * (64 + 8));
   EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=stream", "ngram:k=5"),
             30 * 32 * (12 + 8 * 6) + 4 * 32 * (64 + 8 * 6));
+  EXPECT_EQ(evictor("key_norm:budget=24,slack=8,prompt=evicted,scope=stream", "ngram:k=5"), 30 * 32 * (12 + 8 * 6))
+      << "no attention is computed again";
   const int64_t heads = layout().heads();
   ASSERT_GT(heads, 1);
   EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", ""), 30 * 32 * (16 + 16 * heads) + 4 * 32 * (64 + 8))
       << "each layer chooses";
   EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=head", ""),
             30 * 32 * (16 + 16 * heads) + 4 * 32 * (64 + 8 * 2));
+  EXPECT_EQ(evictor("key_norm:budget=24,slack=8,prompt=evicted", ""), 30 * 32 * (16 + 16 * heads));
 }
 
 TEST(MemoryPlan, EngineMemory) {

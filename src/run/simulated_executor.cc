@@ -143,7 +143,7 @@ void SimulatedExecutor::forward(const StepInput& input, StepOutput& output) {
     const StepChunk& chunk = input.chunks[i];
     time_.add(chunk.keys, chunk.tokens, chunk.outputs, shape, chunk.answers);
     TokenEviction* const eviction = input.references[i].eviction;
-    if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
+    if (!eviction || !eviction->rule().evictor->needs_sums()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)
       eviction->tokens(layer).mass(chunk.first + chunk.tokens - eviction->evicted(layer));
   }

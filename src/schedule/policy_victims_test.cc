@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "schedule/predictor.h"
 #include "schedule/schedule_test.h"
 
 namespace millrace {
@@ -140,12 +141,9 @@ TEST(ShortestPredictedBuckets, OnlyCompleteAnswersAreLearned) {
 
 TEST(PolicyNames, ErrorsListTheChoices) {
   for (const char* text : {"nothing", "nothing:reserve=whole"})
-    EXPECT_EQ(
-        make_policy(text).error().message,
-        "policy: unknown 'nothing'; available: fcfs, prefill_first, decode_first, stall_free, skip_join_mlfq, vtc, "
-        "priority, deadline, shortest_predicted, orca");
+    EXPECT_EQ(make_policy(text).error().message, "policy: unknown 'nothing'; available: " + policies().names());
   EXPECT_EQ(make_policy("shortest_predicted:predictor=dice").error().message,
-            "predictor: unknown 'dice'; available: oracle, constant, history");
+            "predictor: unknown 'dice'; available: " + predictors().names());
   EXPECT_EQ(make_policy("fcfs:reserve=some").error().message, "reserve: whole or prompt, got 'some'");
 }
 

@@ -157,10 +157,8 @@ TEST(Trace, DefectsNameFileLineAndField) {
   EXPECT_EQ(defect(R"({"input_toks":2,"output_toks":70,"arrival_time_ns":4,"input_tok_ids":[7]})"),
             "sample:1: input_tok_ids: has 1 tokens, input_toks says 2");
   EXPECT_EQ(defect(R"({"timestamp": 1, "input": 7, "output": "x"})"), "sample:1: input: must be text, is 7");
-  EXPECT_EQ(
-      defect("hello"),
-      "sample: its first line matches no known trace format; available: mooncake, azure, vidur, burstgpt, token_ids, "
-      "agent, aibrix, otel");
+  EXPECT_EQ(defect("hello"),
+            "sample: its first line matches no known trace format; available: " + trace_formats().names());
   TraceOptions options;
   options.format = "azure";
   EXPECT_EQ(defect(good, options), "sample:1: the header has no column 'TIMESTAMP'");

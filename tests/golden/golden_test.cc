@@ -63,6 +63,19 @@ TEST_P(Golden, BothFileKindsMatchTheReference) {
     if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
 }
 
+// Past the model's context the base of its rotations would grow with the text.
+TEST(DynamicRope, EndsAtTheModelsContext) {
+  const std::string folder = (fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/internlm2").string();
+  EXPECT_TRUE(TestRunner::load(folder, {.context = 128}).ok());
+  const auto longer = TestRunner::load(folder, {.context = 129});
+  ASSERT_FALSE(longer.ok());
+  EXPECT_EQ(longer.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(longer.error().message,
+            "context: " + folder +
+                " scales positions past 128 tokens by the length of the text (rope scaling 'dynamic'), which is not "
+                "supported, 129 requested; ask for no more than 128");
+}
+
 // GGUF's hidden_activation, in a file of a family that has another one by itself too, and Hugging Face's hidden_act.
 TEST(Activations, AreReadOrRefusedByName) {
   const auto changed = [](const std::string& model, const std::string& key, const nlohmann::ordered_json& name) {

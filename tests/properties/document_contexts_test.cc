@@ -558,8 +558,7 @@ TEST(DocumentErrors, SayWhatIsWrong) {
               "context=kvlink:links=N,link_embeddings=FILE");
   }
   r.document_context = "kvlnk";
-  EXPECT_EQ(document_error("llama3", o, r),
-            "context: unknown 'kvlnk'; available: independent, kvlink, ape, entropy, epic, cacheblend, cepe");
+  EXPECT_EQ(document_error("llama3", o, r), "context: unknown 'kvlnk'; available: " + document_contexts().names());
 }
 
 // A safetensors file of one tensor of F32 values.

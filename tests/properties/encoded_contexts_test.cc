@@ -264,6 +264,10 @@ INSTANTIATE_TEST_SUITE_P(
                                          "snapkv:budget=70,window=8,kernel=5,slack=5,scope=head"},
                       EncodedContextCase{"entropy:top=2", "kivi:bits=4,residual=20", "llama3", *select_isa(),
                                          "tova:budget=80,slack=4,scope=layer"},
+                      EncodedContextCase{"kvlink", "kivi:bits=4,residual=20", "llama3", *select_isa(),
+                                         "key_norm:budget=80,recent=8,slack=5"},
+                      EncodedContextCase{"ape:T=0.8,S=0.7", "quarot_kv:bits=3", "smollm3", *select_isa(),
+                                         "key_norm:budget=70,slack=4,scope=layer,prompt=evicted"},
                       EncodedContextCase{"epic:recompute=5", "turboquant:bits=3", "llama3", *select_isa(),
                                          "h2o:budget=70,slack=5,prompt=evicted"}),
     encoded_context_name);

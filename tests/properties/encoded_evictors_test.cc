@@ -76,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"tova:budget=70,slack=4,scope=layer", "qwen3moe", "kivi:bits=4,residual=20", 80, 45},
                       EvictorCase{"h2o:budget=68,slack=3,scope=head", "llama3", "flexgen_kv", 80, 45},
                       EvictorCase{"random:budget=60,slack=6", "llama3", "turboquant:bits=3", 80, 45},
+                      EvictorCase{"key_norm:budget=66,recent=4,slack=5", "llama3", "kivi:bits=2", 80, 45},
                       EvictorCase{"h2o:budget=70,slack=9", "gemma3", "atom_kv", 80, 45}),
     case_name);
 

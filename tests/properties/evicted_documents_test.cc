@@ -6,6 +6,7 @@
 
 #include "properties/document_requests.h"
 #include "properties/preempted_run.h"
+#include "properties/whole_evictor.h"
 
 namespace millrace {
 namespace {
@@ -163,6 +164,11 @@ INSTANTIATE_TEST_SUITE_P(
         EvictedCase{"kvlink", "h2o:budget=40,slack=4,prompt=evicted,scope=head", "deepseek2"},
         EvictedCase{"kvlink", "tova:budget=40,slack=6,positions=cache", "llama3", "f16",
                     "quest:block=16,top=1,sinks=0,window=1,first=0,phase=decode"},
+        EvictedCase{"kvlink", "key_norm:budget=40,recent=6,slack=5"},
+        EvictedCase{"kvlink", "key_norm:budget=40,recent=6,slack=4,prompt=evicted,scope=layer", "deepseek2"},
+        EvictedCase{"ape:T=0.8,S=0.7", "key_norm:budget=40,slack=5,scope=stream", "smollm3"},
+        EvictedCase{"cacheblend:ratio=0.3", "key_norm:budget=40,recent=6,slack=5,prompt=evicted", "smollm3",
+                    "progressive:below=0.2,format=f8_e4m3"},
         EvictedCase{"independent", "scissorhands:budget=40,recent=6,history=12,slack=5"},
         EvictedCase{"ape:T=0.8,S=0.7", "h2o:budget=40,slack=5"},
         EvictedCase{"ape:T=0.8,S=0.7", "snapkv:budget=40,window=8,kernel=5,slack=5,scope=head,prompt=evicted"},
@@ -201,10 +207,16 @@ TEST(EvictedDocumentsBudget, OfTheWholeLengthIsTheContextAlone) {
   for (const char* context :
        {"independent", "kvlink", "ape:T=0.8,S=0.7", "entropy:top=1", "epic:recompute=5", "cacheblend:ratio=0.3"}) {
     const Shown plain = run(context, "");
-    for (const char* evictor : {"streamingllm:window=60", "h2o:budget=60", "window:budget=60", "random:budget=60",
-                                "tova:budget=60", "snapkv:budget=60", "scissorhands:budget=60"})
+    int64_t members = 0;
+    for (const auto& entry : token_evictors().entries()) {
+      const auto rule = make_eviction_rule(entry.info.name);
+      if (!rule.ok() || (*rule)->by_layer()) continue;
+      ++members;
+      const std::string evictor = whole_evictor(entry.info, 60);
       for (const char* rest : {"", ",slack=1,prompt=evicted", ",scope=head,slack=3"})
-        EXPECT_TRUE(run(context, std::string(evictor) + rest).same_bits(plain)) << context << " " << evictor << rest;
+        EXPECT_TRUE(run(context, evictor + rest).same_bits(plain)) << context << " " << evictor << rest;
+    }
+    EXPECT_GT(members, 6);
   }
 }
 
@@ -217,13 +229,14 @@ Shown run_three(const std::shared_ptr<const LanguageModel>& model, const char* c
   EngineOptions o = options();
   o.document_context = context;
   o.evictor = evictor;
+  o.kv_format = "f32";  // a stored key is the computed one
   auto core = make_core(model, o);
   EXPECT_TRUE(core->add(1, request).ok());
   return run_all(*core, vocab)[1];
 }
 
 // Documents that are computed again whole are those of a plain prompt. So is what evictors drop of them, where the
-// queries that they observe are of the question.
+// queries that they observe are of the question, or their keys are rows of F32, which are judged as they are stored.
 TEST(EvictedDocumentsReference, ComputingAllAgainIsAPlainPrompt) {
   const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
@@ -231,7 +244,8 @@ TEST(EvictedDocumentsReference, ComputingAllAgainIsAPlainPrompt) {
   for (const char* evictor :
        {"streamingllm:sinks=4,window=30,slack=5", "streamingllm:sinks=4,window=30,slack=5,positions=cache",
         "tova:budget=40,slack=5", "tova:budget=40,slack=5,scope=layer", "tova:budget=40,slack=5,positions=cache",
-        "snapkv:budget=40,window=8,kernel=5,slack=5,scope=head", "scissorhands:budget=40,recent=6,history=9,slack=5"})
+        "snapkv:budget=40,window=8,kernel=5,slack=5,scope=head", "scissorhands:budget=40,recent=6,history=9,slack=5",
+        "key_norm:budget=40,recent=6,slack=5", "key_norm:budget=40,slack=5,scope=stream"})
     EXPECT_TRUE(run("epic:recompute=1024", evictor).same_bits(run("", evictor))) << evictor;
 }
 

@@ -83,6 +83,16 @@ void plain_attention(const AttentionInput& in, size_t slots, const Each& each) {
   }
 }
 
+// The norm of a stored key, of rows of f32 in blocks of one token, in whole units of 2^-20: the first layer's keys of
+// equal tokens have equal norms but for rounding, and which of them is dropped then depends on the unit.
+inline double plain_key_norm(const AttentionInput& in, size_t slot, int64_t kv_head) {
+  const auto& table = in.batch.tables(in.layer.group);
+  const auto* key = reinterpret_cast<const float*>(in.kv.keys(in.layer.layer, table[slot], kv_head));
+  double squares = 0;
+  for (int64_t d = 0; d < in.layer.head_dim; ++d) squares += static_cast<double>(key[d]) * static_cast<double>(key[d]);
+  return static_cast<double>(std::llround(std::sqrt(squares) * (1 << 20)));
+}
+
 class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
  protected:
   void SetUp() override {
@@ -113,11 +123,14 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
     return shown;
   }
-  // With the evictor at work on prompts, too.
+  // With the evictor at work on prompts, too, wherever the case's text says `prompt`.
   std::string evicting_prompts() const {
-    const std::string evictor = GetParam().evictor;
-    if (evictor.ends_with("prompt=evicted")) return evictor;
-    return evictor + (evictor.find(':') == std::string::npos ? ":" : ",") + "prompt=evicted";
+    std::string evictor = GetParam().evictor;
+    const std::string whole = "prompt=whole", evicted = "prompt=evicted";
+    if (evictor.find(evicted) != std::string::npos) return evictor;
+    if (const size_t at = evictor.find(whole); at != std::string::npos)
+      return evictor.replace(at, whole.size(), evicted);
+    return evictor + (evictor.find(':') == std::string::npos ? ":" : ",") + evicted;
   }
 
   void change_the_answer() const {  // or the other tests would prove nothing

@@ -284,5 +284,40 @@ TEST(ForwardHooks, ReachTheScorer) {
   EXPECT_EQ((tap.tokens[{0, LinearKind::q}]), inputs);
 }
 
+// The new keys that observers see, in rows of F32, where nothing is rounded.
+struct KeyTap final : ForwardObserver {
+  int64_t compared = 0, different = 0;
+
+  void queries(const AttentionInput& in) override {
+    const BatchSpan& span = in.batch.spans_of(in.layer.group).front();
+    const auto& table = in.batch.tables(in.layer.group);
+    const int64_t block_tokens = in.kv.layout().block_tokens, bytes = in.layer.head_dim * 4;
+    for (int64_t i = 0; i < span.count; ++i)
+      for (int64_t head = 0; head < in.layer.kv_heads; ++head) {
+        const int64_t slot = span.first_slot + i;
+        const uint8_t* stored = in.kv.keys(in.layer.layer, table[static_cast<size_t>(slot / block_tokens)], head) +
+                                slot % block_tokens * in.kv.row_bytes(in.layer.layer);
+        const float* key = in.k + (span.begin + i) * in.k_stride + head * in.layer.head_dim;
+        different += std::memcmp(stored, key, static_cast<size_t>(bytes)) != 0;
+        ++compared;
+      }
+  }
+};
+
+TEST(ForwardHooks, ObserversSeeTheKeysThatAreStored) {
+  for (const char* name : {"llama3", "qwen3", "gemma3", "deepseek2"}) {
+    auto loaded = TestRunner::load(golden_model(name), {.threads = 2});
+    ASSERT_TRUE(loaded.ok()) << name;
+    KeyTap tap;
+    (*loaded)->runner().hooks().add(tap);
+    (*loaded)->logits(some_tokens((*loaded)->model(), 40), 17);
+    (*loaded)->runner().hooks().remove(tap);
+    int64_t heads = 0;
+    for (const KvLayer& layer : (*loaded)->model().kv_layers()) heads += layer.kv_heads;
+    EXPECT_EQ(tap.compared, 40 * heads) << name;
+    EXPECT_EQ(tap.different, 0) << name;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

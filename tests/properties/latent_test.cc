@@ -354,7 +354,8 @@ TEST(LatentEvictors, NothingAroundAStreamShows) {
     return run_all(*core, vocab)[1];
   };
   const Shown plain = run(options(), "", 0);
-  for (const char* evictor : {"streamingllm:sinks=2,window=20,slack=4", "h2o:budget=24,slack=4"}) {
+  for (const char* evictor :
+       {"streamingllm:sinks=2,window=20,slack=4", "h2o:budget=24,slack=4", "key_norm:budget=24,slack=4"}) {
     const Shown alone = run(options(), evictor, 0);
     ASSERT_EQ(alone.tokens.size(), 40u) << evictor;
     EXPECT_FALSE(alone.same_bits(plain)) << evictor;

@@ -139,15 +139,16 @@ TEST_P(LayerEvictors, PreemptedAtAnyStageTheyContinue) { preempted_at_any_stage_
 TEST_P(LayerEvictors, EqualAPlainReference) {
   const auto rule = make_eviction_rule(GetParam().evictor);
   ASSERT_TRUE(rule.ok());
-  const bool cascade = (*rule)->evictor->cascades(), uses = (*rule)->evictor->mass_rule().shares;
+  const bool cascade = (*rule)->evictor->cascades(), uses = (*rule)->evictor->mass_rule().shares,
+             norms = (*rule)->evictor->judges_keys();
   for (const int64_t seed : {1, 2, 3}) {
     const Request r = request(seed);
     const Shown shown = run_one(evicting(options(2, 32)), r);
     PlainLayers plain(*model_, **rule, std::ssize(r.prompt),
-                      cascade ? 1 << 20
-                      : uses  ? 12
-                              : 8,
-                      cascade || uses ? 6 : 8, uses ? 0 : 2);
+                      cascade || norms ? 1 << 20
+                      : uses           ? 12
+                                       : 8,
+                      cascade || uses || norms ? 6 : 8, uses || norms ? 0 : 2);
     std::vector<float> logits;
     for (const TokenId token : r.prompt) logits = plain.step(token);
     for (size_t i = 0; i < shown.tokens.size(); ++i) {
@@ -162,7 +163,10 @@ TEST_P(LayerEvictors, EqualAPlainReference) {
   }
 }
 
-TEST_P(LayerEvictors, ScoringSeesThem) { scoring_sees_them(32); }
+TEST_P(LayerEvictors, ScoringSeesThem) {
+  const bool keeps_layers = std::string_view(GetParam().evictor).find("skip=") != std::string_view::npos;
+  scoring_sees_them(keeps_layers ? 66 : 32);  // 100 tokens in one of two layers
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Members, LayerEvictors,
@@ -176,6 +180,10 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,heads=1.5.9.2"},
                       EvictorCase{"snapkv:budget=20,window=8,kernel=5,slack=5,heads=9.1.3.4,prompt=evicted"},
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,heads=3.5.2", "deepseek2"},
+                      EvictorCase{"key_norm:budget=20,recent=6,slack=8,skip=1"},
+                      EvictorCase{"key_norm:budget=20,recent=6,prompt=evicted,slack=5,skip=1", "qwen3"},
+                      EvictorCase{"key_norm:budget=20,recent=6,slack=8,layers=3.5.2", "deepseek2"},
+                      EvictorCase{"key_norm:budget=20,recent=6,slack=8,heads=1.5.9.2"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=8"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=5,prompt=evicted"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=6,prompt=evicted", "deepseek2"}),
@@ -204,9 +212,10 @@ class LayerEvictorBits : public ::testing::Test {
 TEST_F(LayerEvictorBits, OfTheWholeLengthArePlain) {
   const Request r = make_request(1, 50, 60, model_->info().vocab);
   const Shown plain = run("", r);
-  for (const char* evictor : {"pyramidkv:budget=300,beta=3", "spatten:keep=200,final=110,prompt=evicted,slack=1",
-                              "scissorhands:budget=300,layers=2.3,prompt=evicted",
-                              "scissorhands:budget=300,heads=2.3.1.1", "h2o:budget=400,heads=1.2.2.2,prompt=evicted"}) {
+  for (const char* evictor :
+       {"pyramidkv:budget=300,beta=3", "spatten:keep=200,final=110,prompt=evicted,slack=1",
+        "scissorhands:budget=300,layers=2.3,prompt=evicted", "scissorhands:budget=300,heads=2.3.1.1",
+        "h2o:budget=400,heads=1.2.2.2,prompt=evicted", "key_norm:budget=110,skip=1,prompt=evicted"}) {
     int64_t evicted = 1;
     EXPECT_TRUE(run(evictor, r, &evicted).same_bits(plain)) << evictor;
     EXPECT_EQ(evicted, 0) << evictor;
@@ -218,7 +227,7 @@ TEST_F(LayerEvictorBits, EqualSharesAreAScope) {
   const std::pair<const char*, const char*> scopes[] = {{",layers=7.7", ",scope=layer"},
                                                         {",heads=3.3.3.3", ",scope=head"}};
   for (const char* own : {"scissorhands:budget=24,recent=5,history=12", "snapkv:budget=24,window=8,kernel=5",
-                          "h2o:budget=24", "h2o:budget=24,recent=0"})
+                          "h2o:budget=24", "h2o:budget=24,recent=0", "key_norm:budget=24"})
     for (const auto& [shares, scope] : scopes)
       for (const char* rest : {",slack=6", ",slack=1,prompt=evicted"}) {
         const Request r = make_request(3, 50, 60, model_->info().vocab);

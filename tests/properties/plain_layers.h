@@ -11,14 +11,19 @@
 
 namespace millrace::testing {
 
-// Attention of one query by its definition, summed over the heads of each layer; or how many heads pay an even share.
+// Attention of one query by its definition, summed over the heads of each layer; or how many heads pay an even share;
+// or the norms of its token's keys, subtracted.
 class PlainLayerMass final : public ForwardObserver {
  public:
-  bool active = false, shares = false;
+  bool active = false, shares = false, norms = false;
   std::vector<std::vector<double>> sums;  // by layer, of its slots
   void queries(const AttentionInput& in) override {
     if (!active) return;
     std::vector<double>& own = sums[static_cast<size_t>(in.layer.layer)];
+    if (norms) {
+      for (int64_t head = 0; head < in.layer.kv_heads; ++head) own.back() -= plain_key_norm(in, own.size() - 1, head);
+      return;
+    }
     plain_attention(in, own.size(), [&](int64_t, const std::vector<double>& weights) {
       for (size_t slot = 0; slot < own.size(); ++slot) {
         const double even = 1 / static_cast<double>(own.size());
@@ -54,6 +59,7 @@ class PlainLayers {
     observer_.sums.resize(static_cast<size_t>(layers_));
     runner_->hooks().add(observer_);
     observer_.shares = rule.evictor->mass_rule().shares;
+    observer_.norms = rule.evictor->judges_keys();
     next_ = INT64_MAX;
     for (int64_t layer = 0; layer < layers_; ++layer)
       next_ = std::min(next_, rule.evictor->budget_of(layer, layers_) + rule.slack);
@@ -85,7 +91,7 @@ class PlainLayers {
     const std::vector<double>& own = observer_.sums[layer];
     if (rule_.evictor->cascades()) return worth_.at(positions_[layer][static_cast<size_t>(slot)]);
     const int64_t old = std::ssize(own) - newest_;
-    double most = 0;
+    double most = -1e30;
     for (int64_t i = std::max<int64_t>(0, slot - reach_); i < std::min(old, slot + reach_ + 1); ++i)
       most = std::max(most, own[static_cast<size_t>(i)]);
     return most;
@@ -109,15 +115,17 @@ class PlainLayers {
       std::ranges::sort(order);
       std::vector<BlockId> table;
       std::vector<int64_t> positions;
+      std::vector<double> sums;
       for (const int64_t slot : order) {
         table.push_back(tables_[layer][static_cast<size_t>(slot)]);
+        sums.push_back(observer_.norms ? observer_.sums[layer][static_cast<size_t>(slot)] : 0);
         positions.push_back(positions_[layer][static_cast<size_t>(slot)]);
       }
       for (const BlockId block : tables_[layer])
         if (std::ranges::find(table, block) == table.end()) runner_->kv().release(block);
       tables_[layer] = table;
       positions_[layer] = left = positions;
-      observer_.sums[layer].assign(table.size(), 0);
+      observer_.sums[layer] = sums;
     }
     next_ += rule_.slack;
   }

@@ -117,7 +117,8 @@ class SimulatedBlocks : public ::testing::Test {
 TEST_F(SimulatedBlocks, AreThoseOfTheEngine) {
   for (const char* evictor :
        {"", "streamingllm:sinks=2,window=11,slack=3", "window:budget=20,slack=5,scope=head,prompt=evicted",
-        "h2o:budget=20,slack=5", "snapkv:budget=20,window=6,slack=5,scope=layer", "tova:budget=16,slack=4,scope=head",
+        "h2o:budget=20,slack=5", "key_norm:budget=20,slack=5,prompt=evicted", "key_norm:budget=20,slack=5,skip=1",
+        "snapkv:budget=20,window=6,slack=5,scope=layer", "tova:budget=16,slack=4,scope=head",
         "pyramidkv:budget=20,window=5,slack=4", "pyramidkv:budget=24,window=5,beta=4,slack=7,prompt=evicted",
         "scissorhands:budget=20,recent=4,slack=5,layers=1.4", "snapkv:budget=20,window=4,slack=5,heads=1.5.2.9"}) {
     SCOPED_TRACE(evictor);

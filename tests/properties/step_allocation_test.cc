@@ -227,6 +227,7 @@ TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
   using Case = std::pair<const char*, const char*>;
   for (const auto& [evictor, drafter] :
        {Case{"h2o:budget=12,slack=4", ""}, Case{"h2o:budget=12,slack=4", "ngram:min=1,k=3"},
+        Case{"key_norm:budget=12,slack=4", "ngram:min=1,k=3"}, Case{"key_norm:budget=12,slack=4,skip=1", ""},
         Case{"pyramidkv:budget=12,window=4,slack=4", ""},
         Case{"pyramidkv:budget=12,window=4,slack=4", "ngram:min=1,k=3"},
         Case{"snapkv:budget=12,window=4,slack=4,heads=1.5.2.4", ""},

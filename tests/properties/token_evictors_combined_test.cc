@@ -281,24 +281,26 @@ TEST_P(EvictorsCombined, RecordedPlansReplay) {
   EXPECT_EQ(second->stats().evicted_tokens, first->stats().evicted_tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Members, EvictorsCombined,
-                         ::testing::Values(CombinedCase{"streamingllm:sinks=3,window=17,slack=6"},
-                                           CombinedCase{"streamingllm:sinks=3,window=17,slack=9,prompt=evicted"},
-                                           CombinedCase{"h2o:budget=20,slack=5,positions=cache"},
-                                           CombinedCase{"h2o:budget=20,recent=0.5,slack=6"},
-                                           CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted"},
-                                           CombinedCase{"tova:budget=20,slack=6"},
-                                           CombinedCase{"h2o:budget=20,slack=6,scope=head"},
-                                           CombinedCase{"snapkv:budget=20,window=8,kernel=3,slack=9,prompt=evicted"},
-                                           CombinedCase{"scissorhands:budget=20,recent=5,history=10,slack=6"},
-                                           CombinedCase{"streamingllm:sinks=3,window=17,slack=6", "gemma2"},
-                                           CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted", "gemma3"}),
-                         [](const auto& one) {
-                           std::string name = std::string(one.param.model) + "_" + one.param.evictor;
-                           std::ranges::replace_if(
-                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Members, EvictorsCombined,
+    ::testing::Values(CombinedCase{"streamingllm:sinks=3,window=17,slack=6"},
+                      CombinedCase{"streamingllm:sinks=3,window=17,slack=9,prompt=evicted"},
+                      CombinedCase{"h2o:budget=20,slack=5,positions=cache"},
+                      CombinedCase{"h2o:budget=20,recent=0.5,slack=6"},
+                      CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted"},
+                      CombinedCase{"tova:budget=20,slack=6"}, CombinedCase{"h2o:budget=20,slack=6,scope=head"},
+                      CombinedCase{"key_norm:budget=20,recent=5,slack=6"},
+                      CombinedCase{"key_norm:budget=20,slack=9,scope=stream,prompt=evicted", "gemma3"},
+                      CombinedCase{"snapkv:budget=20,window=8,kernel=3,slack=9,prompt=evicted"},
+                      CombinedCase{"scissorhands:budget=20,recent=5,history=10,slack=6"},
+                      CombinedCase{"streamingllm:sinks=3,window=17,slack=6", "gemma2"},
+                      CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted", "gemma3"}),
+    [](const auto& one) {
+      std::string name = std::string(one.param.model) + "_" + one.param.evictor;
+      std::ranges::replace_if(
+          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "kv/window_groups.h"
 #include "models/blocks/rope.h"
 #include "properties/evictor_runs.h"
+#include "properties/whole_evictor.h"
 
 namespace millrace {
 namespace {
@@ -46,26 +47,36 @@ std::vector<BlockId> all_blocks(KvPool& pool) {
   return blocks;
 }
 
-// Attention of one query by its definition.
+// Attention of one query by its definition, or the norms of its token's keys.
 class PlainMass final : public ForwardObserver {
  public:
   bool shares = false;        // counts heads that pay an even share, instead of attention
+  bool norms = false;         // subtracts the norms of the newest token's stored keys
   bool whole_layers = false;  // a layer's heads choose together
   int64_t choosers = 1;       // or the KV heads of all layers that lose tokens
   std::vector<double> sums;   // [slots, choosers]; empty: nothing is observed
   void queries(const AttentionInput& in) override {
     const AttentionLayer& layer = in.layer;
     if (sums.empty() || layer.group > 0) return;
-    const int64_t first = choosers > 1 ? in.kv.layout().heads_before(layer.layer) : 0;
-    plain_attention(in, sums.size() / static_cast<size_t>(choosers), [&](int64_t kv_head, const auto& weights) {
+    const size_t slots = sums.size() / static_cast<size_t>(choosers);
+    if (norms) {
+      for (int64_t kv_head = 0; kv_head < layer.kv_heads; ++kv_head)
+        add(in, slots - 1, kv_head, -plain_key_norm(in, slots - 1, kv_head));
+      return;
+    }
+    plain_attention(in, slots, [&](int64_t kv_head, const auto& weights) {
       const auto seen = static_cast<double>(std::ranges::count_if(weights, [](double one) { return one > 0; }));
-      for (size_t slot = 0; slot < weights.size(); ++slot) {
-        const double one = shares ? weights[slot] * seen >= 1 : weights[slot];
-        for (int64_t to = 0; to < (choosers > 1 ? layer.kv_heads : 1); ++to)
-          if (choosers == 1 || whole_layers || to == kv_head)
-            sums[slot * static_cast<size_t>(choosers) + static_cast<size_t>(first + to)] += one;
-      }
+      for (size_t slot = 0; slot < weights.size(); ++slot)
+        add(in, slot, kv_head, shares ? weights[slot] * seen >= 1 : weights[slot]);
     });
+  }
+
+ private:
+  void add(const AttentionInput& in, size_t slot, int64_t kv_head, double one) {
+    const int64_t first = choosers > 1 ? in.kv.layout().heads_before(in.layer.layer) : 0;
+    for (int64_t to = 0; to < (choosers > 1 ? in.layer.kv_heads : 1); ++to)
+      if (choosers == 1 || whole_layers || to == kv_head)
+        sums[slot * static_cast<size_t>(choosers) + static_cast<size_t>(first + to)] += one;
   }
 };
 
@@ -76,7 +87,8 @@ struct PlainRule {
   int64_t queries;         // whose attention is what the others are worth
   int64_t reach = 0;       // neighbors on each side that share what they are worth
   bool shares = false, random = false;
-  bool mean = false;  // over the queries since the token, unless worth=sum
+  bool mean = false;   // over the queries since the token, unless worth=sum
+  bool norms = false;  // of the keys, instead of attention
 };
 constexpr int64_t kEvery = 1 << 20;
 constexpr PlainRule kPlainRules[] = {
@@ -87,6 +99,7 @@ constexpr PlainRule kPlainRules[] = {
     {.name = "tova", .firsts = 0, .newest = 0, .queries = 1},
     {.name = "snapkv", .firsts = 0, .newest = 8, .queries = 8, .reach = 2},
     {.name = "scissorhands", .firsts = 0, .newest = 6, .queries = 12, .shares = true},
+    {.name = "key_norm", .firsts = 0, .newest = 6, .queries = kEvery, .norms = true},
 };
 
 // Rotates a key by so many positions, in double precision.
@@ -114,6 +127,7 @@ class PlainEviction {
     plain_ = *std::ranges::find_if(kPlainRules, [&](const auto& one) { return rule.text.starts_with(one.name); });
     if (rule.text.find("worth=sum") != std::string::npos) plain_.mean = false;
     observer_.shares = plain_.shares;
+    observer_.norms = plain_.norms;
     observer_.whole_layers = rule.scope == EvictionScope::layer;
     const auto& parts = model.parts();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
@@ -163,7 +177,7 @@ class PlainEviction {
     const int64_t old = stored() - plain_.newest;
     if (slot >= old || slot < plain_.firsts) return 1e30;
     if (plain_.random) return philox_uniform(0, 0, static_cast<uint64_t>(positions_[at(slot, chooser)]));
-    double most = 0;
+    double most = -1e30;
     for (int64_t i = std::max<int64_t>(0, slot - plain_.reach); i < std::min(old, slot + plain_.reach + 1); ++i)
       most = std::max(most, worth_[at(i, chooser)]);
     return plain_.mean ? most / static_cast<double>(computed_ - positions_[at(slot, chooser)]) : most;
@@ -282,6 +296,15 @@ INSTANTIATE_TEST_SUITE_P(
         EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=8"},
         EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8"},
         EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=5,prompt=evicted"},
+        EvictorCase{"key_norm:budget=24,recent=6,slack=8"},
+        EvictorCase{"key_norm:budget=24,recent=25%,slack=5,scope=stream,prompt=evicted"},
+        EvictorCase{"key_norm:budget=24,recent=6,slack=8,scope=layer"},
+        EvictorCase{"key_norm:budget=24,recent=0.25,slack=8,positions=cache", "qwen3"},
+        EvictorCase{"key_norm:budget=24,recent=6,slack=3,prompt=evicted", "gemma3"},
+        EvictorCase{"key_norm:budget=24,recent=6,slack=8", "deepseek2"},
+        EvictorCase{.evictor = "key_norm:budget=40,recent=6,slack=6",
+                    .model = "llama3",
+                    .pattern = "sink_window:block=16,sinks=0,window=1"},
         EvictorCase{"h2o:budget=24,slack=8,scope=head"}, EvictorCase{"h2o:budget=24,slack=8,scope=head,worth=sum"},
         EvictorCase{"h2o:budget=24,slack=8,scope=stream,worth=sum"}, EvictorCase{"tova:budget=24,slack=6,scope=layer"},
         EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
@@ -307,16 +330,6 @@ INSTANTIATE_TEST_SUITE_P(
                     .pattern = "sinkhorn:block=16,top=1,sinks=0,window=1"}),
     case_name);
 
-// The member with room for `tokens` and no more, as options.
-std::string with_budget_of(const TechniqueInfo& member, int64_t tokens) {
-  const auto has = [&](const char* name) {
-    return std::ranges::find(member.options, name, &OptionSpec::name) != member.options.end();
-  };
-  if (has("budget")) return fmt::format("{}:budget={}{}", member.name, tokens, has("beta") ? ",beta=1" : "");
-  if (has("keep")) return fmt::format("{}:keep={},final={}", member.name, tokens, tokens);
-  return fmt::format("{}:window={}", member.name, tokens);
-}
-
 // With room for all tokens nothing is dropped, and the answer is the plain one: of every member, whoever chooses, and
 // whatever positions count. (Gates keep what they choose: gate_evictors_test.cc.)
 TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
@@ -335,14 +348,14 @@ TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
   const Shown plain = run("");
   int64_t members = 0;
   for (const auto& entry : token_evictors().entries()) {
-    const std::string whole = with_budget_of(entry.info, 110);
+    const std::string whole = whole_evictor(entry.info, 110);
     if (const auto rule = make_eviction_rule(entry.info.name); !rule.ok() || (*rule)->evictor->gated()) continue;
     ++members;
     std::vector<std::string> rests = {"", ",slack=1,prompt=evicted"};
     if (make_eviction_rule(whole + ",scope=head").ok())
       rests.insert(rests.end(), {",scope=layer,slack=3,prompt=evicted", ",scope=head,slack=1,prompt=evicted",
                                  ",positions=cache,slack=5,prompt=evicted"});
-    if (entry.info.name == "scissorhands") rests.push_back(",layers=1.1,slack=2,prompt=evicted");
+    if (make_eviction_rule(whole + ",layers=1.1").ok()) rests.emplace_back(",layers=1.1,slack=2,prompt=evicted");
     for (const std::string& rest : rests) EXPECT_TRUE(run(whole + rest).same_bits(plain)) << whole << rest;
   }
   EXPECT_GT(members, 8);
@@ -465,9 +478,7 @@ TEST(TokenEvictorRefusals, NameTheReason) {
             "two");
   r.beams = 1;
   r.evictor = "fifo";
-  EXPECT_EQ(core->check(r).error().message,
-            "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
-            "pyramidkv, spatten, adaptively_sparse, seqboat");
+  EXPECT_EQ(core->check(r).error().message, "evictor: unknown 'fifo'; available: " + token_evictors().names());
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(

@@ -1,5 +1,6 @@
 // The built-in token evictors. with_rule() adds the options of EvictionRule.
 #include "kv/token_evictors/factories.h"
+#include "kv/token_evictors/recent.h"
 
 namespace millrace {
 namespace {
@@ -64,7 +65,7 @@ const Registry<TokenEvictorFactory>& token_evictors() {
           {{"evictor", "h2o", "keeps the newest tokens and those that have received most attention",
             "Zhang et al., 2023, H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models",
             with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                              {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"},
+                              recent_option("50%"),
                               {"worth", Type::text, "mean", 0, 0,
                                "of a token: the mean of the attention of all queries since it was stored, or their "
                                "sum, which favors old tokens; the paper's is sum with scope=head"}},
@@ -76,7 +77,7 @@ const Registry<TokenEvictorFactory>& token_evictors() {
            make_window},
           {{"evictor", "random", "keeps the newest tokens and a random sample of the older ones", "",
             with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                       {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"},
+                       recent_option("50%"),
                        {"seed", Type::integer, "0", 0, 1 << 30, "of the sample"}})},
            make_random},
           {{"evictor", "tova", "keeps the tokens that the newest query pays most attention",
@@ -97,7 +98,7 @@ const Registry<TokenEvictorFactory>& token_evictors() {
             "Liu et al., 2023, Scissorhands: Exploiting the Persistence of Importance Hypothesis for LLM KV Cache "
             "Compression at Test Time",
             with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                              {"recent", Type::integer, "10", 0, 1 << 30, "newest tokens that are kept"},
+                              recent_option("10"),
                               {"history", Type::integer, "400", 1, 1 << 20, "newest queries that count"}})},
            make_scissorhands},
           {{"evictor", "pyramidkv", "snapkv with budgets that fall from layer to layer",
@@ -117,12 +118,22 @@ const Registry<TokenEvictorFactory>& token_evictors() {
             "Wang et al., 2021, SpAtten: Efficient Sparse Attention Architecture with Cascade Token and Head Pruning",
             with_layer_rule({{"keep", Type::integer, "1536", 1, 1 << 30, "tokens that the first layer keeps"},
                              {"final", Type::integer, "512", 1, 1 << 30, "tokens that the last layer keeps"},
-                             {"recent", Type::integer, "32", 0, 1 << 30, "newest tokens that every layer keeps"},
+                             recent_option("32", "final"),
                              {"heads", Type::number, "1", 0, 1,
                               "share of the KV heads that the last layer computes, those with the largest outputs; all "
                               "in the first layer"}}),
             Loss::lossy, kByLayer},
            make_spatten},
+          {{"evictor", "key_norm",
+            "keeps the newest tokens and those whose keys have the lowest norm, without looking at attention",
+            "Devoto et al., 2024, A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression",
+            with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                              recent_option("0"),
+                              {"skip", Type::integer, "0", 0, 1 << 10,
+                               "first layers that keep all tokens, 2 in the paper; each other layer then chooses for "
+                               "itself, by the norms of all its heads"}},
+                             "head")},
+           make_key_norm},
           {{"evictor", "adaptively_sparse", "keeps in each layer what the checkpoint's gates have not dropped",
             "Anagnostidis et al., 2023, Dynamic Context Pruning for Efficient and Interpretable Autoregressive "
             "Transformers",

@@ -15,6 +15,7 @@ Result<std::unique_ptr<const TokenEvictor>> make_scissorhands(const OptionValues
 Result<std::unique_ptr<const TokenEvictor>> make_pyramidkv(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_spatten(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_adaptively_sparse(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_key_norm(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_seqboat(const OptionValues& options);
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "kv/token_evictors/factories.h"
 #include "kv/token_evictors/layer_shares.h"
 #include "kv/token_evictors/lowest.h"
+#include "kv/token_evictors/recent.h"
 
 namespace millrace {
 namespace {
@@ -44,7 +45,8 @@ class H2o final : public TokenEvictor {
 
 Result<std::unique_ptr<const TokenEvictor>> make_h2o(const OptionValues& options) {
   const int64_t budget = options.integer("budget");
-  const auto recent = static_cast<int64_t>(static_cast<double>(budget) * options.number("recent"));
+  MILLRACE_TRY(int64_t recent, read_recent("h2o", options, budget, true));
+  recent = std::min(budget, recent);
   const std::string& worth = options.text("worth");
   const auto found = kHitterWorths.find(worth);
   if (!found) return Error::user(fmt::format("evictor h2o: worth: must be sum or mean, got '{}'", worth));

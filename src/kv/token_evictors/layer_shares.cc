@@ -36,6 +36,8 @@ class SharedBudgets final : public TokenEvictor {
                     name_, budgets_.size(), layers));
   }
   MassRule mass_rule() const override { return one_->mass_rule(); }
+  bool judges_keys() const override { return one_->judges_keys(); }
+  int64_t key_worth(std::span<const float> key) const override { return one_->key_worth(key); }
   void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const override {
     one_->drop(stored, excess, slots);
   }

@@ -4,6 +4,7 @@
 #include "base/philox.h"
 #include "kv/token_evictors/factories.h"
 #include "kv/token_evictors/lowest.h"
+#include "kv/token_evictors/recent.h"
 
 namespace millrace {
 namespace {
@@ -28,7 +29,8 @@ class Random final : public TokenEvictor {
 
 Result<std::unique_ptr<const TokenEvictor>> make_random(const OptionValues& options) {
   const int64_t budget = options.integer("budget");
-  const auto recent = static_cast<int64_t>(static_cast<double>(budget) * options.number("recent"));
+  MILLRACE_TRY(int64_t recent, read_recent("random", options, budget, true));
+  recent = std::min(budget, recent);
   return std::unique_ptr<const TokenEvictor>(
       std::make_unique<Random>(budget, recent, static_cast<uint64_t>(options.integer("seed"))));
 }

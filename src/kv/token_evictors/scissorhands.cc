@@ -7,6 +7,7 @@
 #include "kv/token_evictors/factories.h"
 #include "kv/token_evictors/layer_shares.h"
 #include "kv/token_evictors/lowest.h"
+#include "kv/token_evictors/recent.h"
 
 namespace millrace {
 namespace {
@@ -28,8 +29,9 @@ class Scissorhands final : public TokenEvictor {
 }  // namespace
 
 Result<std::unique_ptr<const TokenEvictor>> make_scissorhands(const OptionValues& options) {
-  const int64_t budget = options.integer("budget"), recent = std::min(budget, options.integer("recent")),
-                history = options.integer("history");
+  const int64_t budget = options.integer("budget"), history = options.integer("history");
+  MILLRACE_TRY(int64_t recent, read_recent("scissorhands", options, budget));
+  recent = std::min(budget, recent);
   return with_shares("scissorhands", options, std::make_unique<Scissorhands>(budget, recent, history), recent);
 }
 

@@ -11,6 +11,7 @@
 #include "kv/token_evictors/factories.h"
 #include "kv/token_evictors/layer_budgets.h"
 #include "kv/token_evictors/lowest.h"
+#include "kv/token_evictors/recent.h"
 
 namespace millrace {
 namespace {
@@ -46,8 +47,8 @@ Result<std::unique_ptr<const TokenEvictor>> make_spatten(const OptionValues& opt
   const int64_t keep = options.integer("keep"), last = options.integer("final");
   if (last > keep)
     return Error::user(fmt::format("evictor spatten: final: must be at most keep, {}, got {}", keep, last));
-  return std::unique_ptr<const TokenEvictor>(
-      std::make_unique<SpAtten>(keep, last, options.integer("recent"), options.number("heads")));
+  MILLRACE_TRY(const int64_t recent, read_recent("spatten", options, last));
+  return std::unique_ptr<const TokenEvictor>(std::make_unique<SpAtten>(keep, last, recent, options.number("heads")));
 }
 
 }  // namespace millrace

@@ -88,6 +88,9 @@ void read_scaling(ConfigReader& fields, int64_t context, RopeSpec& rope) {
     rope.scaling = RopeSpec::Scaling::longrope;
     for (double f : fields.numbers_or_empty("long_factor")) rope.long_factors.push_back(static_cast<float>(f));
     for (double f : fields.numbers_or_empty("short_factor")) rope.short_factors.push_back(static_cast<float>(f));
+  } else if (type == "dynamic") {
+    rope.dynamic = true;
+    rope.factor = 1.0;
   } else {
     fields.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", fields.source(), type)));
   }

@@ -138,10 +138,20 @@ TEST(RopeFields, SlidingLayersOfAnyFamilyHaveTheirOwnRope) {
   EXPECT_EQ(spec->ropes[1].theta, 1e4);
 }
 
+// As Transformers computes it: the base grows once the text is longer than max_position_embeddings.
+TEST(RopeFields, DynamicScalingChangesNothingWithinTheContext) {
+  const auto plain = read_config("LlamaForCausalLM", "{}"),
+             dynamic = read_config("LlamaForCausalLM", R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})");
+  ASSERT_TRUE(plain.ok() && dynamic.ok());
+  EXPECT_TRUE(dynamic->ropes[0].dynamic);
+  EXPECT_EQ(rope_frequencies(dynamic->ropes[0], dynamic->context), rope_frequencies(plain->ropes[0], plain->context));
+  EXPECT_EQ(rope_scale(dynamic->ropes[0]), 1.0f);
+}
+
 TEST(RopeFields, WhatCannotBeReadIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}})", "llama_4_scaling_beta"},
-      {R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})", "dynamic"},
+      {R"({"rope_scaling": {"type": "ntk-by-parts", "factor": 2.0}})", "ntk-by-parts"},
       {R"({"rope_scaling": {"type": "default", "alpha": 1000.0}})", "alpha"},
       {R"({"rope_scaling": {"type": "linear", "factor": "2"}})", "factor"},
       {R"({"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"factor": 4}})", "factor"},

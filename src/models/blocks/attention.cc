@@ -228,9 +228,18 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
   find_lines(batch, attention, context.kernels(), context.pool(), kv, context.q.as<float>(), context.limits().context,
              context.partials.as<float>(), context.block_pointers.data(), tiles);
   diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
-  const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>(), tiles};
+  const AttentionInput input{.layer = attention,
+                             .batch = batch,
+                             .kernels = context.kernels(),
+                             .kv = kv,
+                             .q = context.q.as<float>(),
+                             .k = context.k.as<float>(),
+                             .k_stride = attention.kv_heads * attention.head_dim,
+                             .tiles = tiles};
   for_stored_layers(attention, input.q, [&](const AttentionLayer& own, const float* q) {
-    for (ForwardObserver* observer : observers) observer->queries({own, batch, context.kernels(), kv, q, tiles});
+    const float* k = input.k + (own.layer - attention.layer) * attention.head_dim;
+    for (ForwardObserver* observer : observers)
+      observer->queries({own, batch, context.kernels(), kv, q, k, input.k_stride, tiles});
   });
   context.key_lifetimes.spans.clear();
   if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lifetimes);

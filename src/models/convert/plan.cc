@@ -13,6 +13,7 @@
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
+#include "models/convert/grouped_outputs.h"
 #include "models/layer_matrices.h"
 #include "models/weight_parts_loader.h"
 
@@ -250,6 +251,8 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Conversio
   FormatChoice formats(false, false, target, report);
   MILLRACE_TRY(plan.tensors, folder_outputs(std::move(sources), *arch, formats));
   Json config = write_arch_huggingface(*arch, input.spec, exists);
+  MILLRACE_TRY(const auto grouped, grouped_rows(arch->huggingface.front(), config));
+  pack_grouped_rows(grouped, plan.tensors);
   add_token_ids(input.files, config, false);
   config["torch_dtype"] = main_dtype(plan.tensors);
   if (!input.spec.name.empty()) config[kNameKey] = input.spec.name;
@@ -322,6 +325,8 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Conv
   FormatChoice formats(false, true, target, report);
   MILLRACE_TRY(plan.tensors, same_tensors(input, formats, report));
   Json config = *input.files.config;
+  MILLRACE_TRY(const auto grouped, grouped_rows(input.files.architecture, config));
+  pack_grouped_rows(grouped, plan.tensors);
   config.erase("quantization");  // the output is not quantized this way
   config.erase("quantization_config");
   const std::string dtype = main_dtype(plan.tensors);

@@ -306,9 +306,9 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
     const int64_t row = source_row(begin + r);
     float* to = out + r * cols;
     if (values) {
-      std::copy_n(values->data() + row * cols, cols, to);
+      std::copy_n(values->data() + (first_row + row) * cols, cols, to);
     } else if (grouped) {
-      decode_grouped(*grouped, row * cols, cols, to);
+      decode_grouped(*grouped, (first_row + row) * cols, cols, to);
     } else {
       const Format& format = *stored->tensor.format;
       format.decode(stored->tensor.data + (first_row + row) * format.row_bytes(cols), to, cols);

@@ -111,7 +111,7 @@ void add_evictor(const EvictionRule& rule, Facts& facts) {
   facts.add_if(rule.evictor->gated(), kHidesKeys, who);
   facts.add_if(rule.evictor->gate() == TokenGate::pairs, kPairGates, who);
   facts.add_if(rule.evictor->gate() == TokenGate::selection, kSelectionGates, who);
-  facts.add_if(rule.evictor->needs_mass(), kObservesMass, who);
+  facts.add_if(rule.evictor->needs_sums(), kObservesMass, who);
   facts.add_if(rule.by_layer() && !rule.by_head(), kLayerBudgets, who);
   facts.add_if(rule.by_head(), kHeadBudgets, who);
 }

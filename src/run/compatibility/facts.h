@@ -52,7 +52,7 @@ inline constexpr Fact kMovesKeys{"evictor", "moves keys to lower positions (posi
 inline constexpr Fact kHidesKeys{"evictor", "gates hide single keys in the pass"};
 inline constexpr Fact kPairGates{"evictor", "needs gates between pairs of tokens"};
 inline constexpr Fact kSelectionGates{"evictor", "needs gates that select tokens"};
-inline constexpr Fact kObservesMass{"evictor", "observes the attention that tokens receive"};
+inline constexpr Fact kObservesMass{"evictor", "observes the attention that tokens receive, or their keys"};
 inline constexpr Fact kLayerBudgets{"evictor", "has budgets by layer"};
 inline constexpr Fact kHeadBudgets{"evictor", "has budgets by KV head"};
 

@@ -1,0 +1,137 @@
+// Conversion against files that another program wrote: every tensor of a converted golden model has the bytes of the
+// same tensor in the model's other file kind. A round trip alone would also pass if both directions had the same rows
+// in a wrong order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "loader/safetensors.h"
+#include "models/convert/convert.h"
+#include "shared_data.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What is stored, before anything is unpacked.
+struct StoredBytes {
+  std::string type, shape, bytes;
+  bool operator==(const StoredBytes&) const = default;
+};
+using TensorBytes = std::map<std::string, StoredBytes>;
+
+std::string shape_of(std::span<const int64_t> dims) {
+  std::string out;
+  for (const int64_t dim : dims) out += std::to_string(dim) + " ";
+  return out;
+}
+
+void add_gguf(const fs::path& path, TensorBytes& out) {
+  const auto files = open_model_files(path.string());
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  for (const StoredTensor& one : files->tensors)
+    out[one.name] = {one.type_name,
+                     shape_of(std::span(one.tensor.dims).first(static_cast<size_t>(one.tensor.rank))),
+                     {reinterpret_cast<const char*>(one.tensor.data), static_cast<size_t>(one.tensor.bytes)}};
+}
+
+void add_safetensors(const fs::path& path, TensorBytes& out) {
+  const std::string image = testing::read_file(path);
+  const auto tensors = parse_safetensors({reinterpret_cast<const uint8_t*>(image.data()), image.size()}, path.string());
+  ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+  for (const SafetensorsTensor& one : *tensors)
+    out[one.name] = {std::string(one.dtype), shape_of(std::span(one.dims).first(static_cast<size_t>(one.rank))),
+                     image.substr(one.offset, one.bytes)};
+}
+
+// Of a folder its safetensors files, of a GGUF file that one.
+TensorBytes bytes_in(const fs::path& path) {
+  TensorBytes out;
+  if (!fs::is_directory(path)) {
+    add_gguf(path, out);
+    return out;
+  }
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().extension() == ".safetensors") add_safetensors(entry.path(), out);
+  return out;
+}
+
+void expect_same_bytes(const TensorBytes& written, const TensorBytes& expected) {
+  EXPECT_FALSE(expected.empty());
+  for (const auto& [name, tensor] : expected) {
+    const auto found = written.find(name);
+    if (found == written.end()) {
+      ADD_FAILURE() << name << " was not written";
+      continue;
+    }
+    EXPECT_EQ(found->second.type, tensor.type) << name;
+    EXPECT_EQ(found->second.shape, tensor.shape) << name;
+    EXPECT_TRUE(found->second.bytes == tensor.bytes) << name << " has other bytes";
+  }
+  for (const auto& [name, tensor] : written) EXPECT_TRUE(expected.contains(name)) << name << " is one too many";
+}
+
+// Those whose two files differ by more than names and the order of rows: roundings of norms, factors of rotations,
+// masks, and heads that one of the two files repeats.
+bool differs_by_values(const std::string& name) {
+  for (const char* family : {"gemma", "gpt2", "llama_bf16", "llama_sharded", "llama3", "phi3_longrope", "phi4",
+                             "mixtral", "qwen2moe", "qwen3moe", "mamba", "deepseek", "gates"})
+    if (name.starts_with(family)) return true;
+  return false;
+}
+
+std::vector<std::string> names_with_both_files() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden")) {
+    const std::string name = entry.path().filename();
+    if (fs::exists(entry.path() / "model.gguf") && fs::exists(entry.path() / "model.safetensors") &&
+        fs::exists(entry.path() / "expected.json") && !differs_by_values(name))
+      names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+class ConvertBytes : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "millrace_bytes_XXXXXX").string();
+    scratch_ = ::mkdtemp(pattern.data());
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    fs::remove_all(scratch_, ignored);
+  }
+  fs::path golden() const { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / GetParam(); }
+  void convert(const fs::path& from, const fs::path& to, const std::string& format = "") const {
+    ThreadPool pool(2);
+    const auto report = convert_model({from, to, format, "", false, {}}, pool);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_TRUE(report->left_out.empty());
+  }
+
+  fs::path scratch_;
+};
+
+TEST_P(ConvertBytes, AreThoseOfTheOtherFile) {
+  convert(golden(), scratch_ / "there.gguf");
+  expect_same_bytes(bytes_in(scratch_ / "there.gguf"), bytes_in(golden() / "model.gguf"));
+  convert(golden() / "model.gguf", scratch_ / "folder");
+  expect_same_bytes(bytes_in(scratch_ / "folder"), bytes_in(golden()));
+}
+
+// Matrices that opening takes apart are put together again.
+TEST_P(ConvertBytes, OfAFolderToAFolderAreTheSame) {
+  convert(golden(), scratch_ / "same");
+  expect_same_bytes(bytes_in(scratch_ / "same"), bytes_in(golden()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConvertBytes, ::testing::ValuesIn(names_with_both_files()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace millrace
