@@ -22,6 +22,11 @@ if(NOT UTF8PROC_FOUND)  # Debian's package ships no .pc file in some releases
   add_library(PkgConfig::UTF8PROC INTERFACE IMPORTED)
   target_link_libraries(PkgConfig::UTF8PROC INTERFACE ${UTF8PROC_LIBRARY})
 endif()
+# Not by its .pc file, whose flags would be those of every module above `kv`.
+find_path(HIREDIS_INCLUDE hiredis/hiredis.h REQUIRED)
+find_library(HIREDIS_LIBRARY hiredis REQUIRED)
+add_library(PkgConfig::HIREDIS INTERFACE IMPORTED)
+target_link_libraries(PkgConfig::HIREDIS INTERFACE ${HIREDIS_LIBRARY})
 set(MILLRACE_TEXT_LIBS PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)

@@ -6,25 +6,18 @@
 
 #include <filesystem>
 
-#include "properties/costed_executor.h"
-#include "properties/stream_bits.h"
+#include "properties/store_runs.h"
 
 namespace millrace {
 namespace {
 
 using namespace testing;
 
-struct StoreAnswer {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  FinishReason finish = FinishReason::none;
-  int64_t left_out = 0;
-};
-
 // Parameter: seconds that a load takes. If far less than a chunk, streams run at once and wait for each layer. If more
 // than the chunk after a prompt's last full block, and less than computing two blocks, they wait for the whole load.
-class EngineStore : public ::testing::TestWithParam<std::tuple<double, const char*>> {
+class EngineStore : public ::testing::TestWithParam<std::tuple<double, const char*>>, public StoreRuns {
  protected:
+  EngineStore() : StoreRuns(static_cast<uint64_t>(load_seconds()) + 5) {}
   void SetUp() override {
     model_ = load_for(golden_model("smollm3"), *select_isa());
     ASSERT_TRUE(model_);
@@ -35,108 +28,24 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   static double load_seconds() { return std::get<0>(GetParam()); }
-  int64_t draw(int64_t n) {
-    return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(load_seconds()) + 5, 6, draws_++) *
-                                static_cast<double>(n));
-  }
   std::string path() const { return folder_ + "/store"; }
 
   EngineOptions tight() {
-    EngineOptions o = options(1, 48, 8);
-    o.max_streams = 3;
-    o.kv_tokens = 208;
-    o.policy = "fcfs:reserve=prompt";
+    EngineOptions o = tight_options();
     o.kv_ssd = path();
     o.kv_ssd_size = 2 << 20;
     o.kv_ssd_order = std::get<1>(GetParam());
     return o;
   }
 
-  std::unique_ptr<EngineCore> open(const EngineOptions& o) {
-    auto executor = CpuExecutor::create(model_, o);
-    EXPECT_TRUE(executor.ok());
-    auto core = EngineCore::create(
-        std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = load_seconds()}), o);
-    EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
-    return core.ok() ? std::move(*core) : nullptr;
-  }
-
-  // One of a few common prefixes, of any length, and a suffix of its own.
-  Request random_request() {
-    const int64_t vocab = model_->info().vocab;
-    Request request = make_request(draw(6), 16 + draw(70), 1 + draw(16), vocab);
-    const Request own = make_request(100 + draw(1000), draw(12), 1, vocab);
-    request.prompt.insert(request.prompt.end(), own.prompt.begin(), own.prompt.end());
-    request.tenant = draw(4) ? "" : "other";
-    return request;
-  }
-
-  const StoreAnswer& alone(const Request& request) {
-    auto [found, fresh] = alone_.try_emplace({request.prompt, request.max_tokens, request.sampling.seed});
-    if (!fresh) return found->second;
-    auto core = make_core(model_, options());
-    EXPECT_TRUE(core->add(1, request).ok());
-    std::vector<TokenEvent> events;
-    while (!core->idle()) core->step(events);
-    for (const auto& event : events) take(found->second, event);
-    return found->second;
-  }
-
-  static void take(StoreAnswer& answer, const TokenEvent& event) {
-    if (event.token >= 0) {
-      answer.tokens.push_back(event.token);
-      answer.logprobs.push_back(event.logprob.logprob);
-    }
-    if (event.finish == FinishReason::none) return;
-    answer.finish = event.finish;
-    answer.left_out = event.timings.left_out_tokens;
-  }
-
-  // Requests arrive, some are cancelled; with `crash`, the file is copied at a random moment, as a crash would leave
-  // it.
+  std::unique_ptr<EngineCore> open(const EngineOptions& o) { return StoreRuns::open(o, load_seconds()); }
+  // With `crash`, the file is copied at a random moment, as a crash would leave it.
   void run(EngineCore& core, bool crash) {
-    std::map<RequestId, std::pair<Request, StoreAnswer>> streams;
-    std::vector<TokenEvent> events;
-    RequestId next = 1;
     const int64_t copied_at = draw(60);
-    for (int64_t step = 0; next <= 14 || !core.idle(); ++step) {
-      ASSERT_LT(step, 100'000);
-      if (next <= 14 && draw(3) == 0) {
-        Request request = random_request();
-        ASSERT_TRUE(core.add(next, request).ok());
-        streams[next++].first = std::move(request);
-      }
-      if (next > 1 && draw(25) == 0) core.cancel(1 + static_cast<RequestId>(draw(static_cast<int64_t>(next) - 1)));
+    StoreRuns::run(core, [&](int64_t step) {
       if (crash && step == copied_at)
         std::filesystem::copy_file(path(), folder_ + "/crashed", std::filesystem::copy_options::overwrite_existing);
-      events.clear();
-      core.step(events);
-      for (const auto& event : events) take(streams[event.request].second, event);
-      auto blocks = core.check_blocks();
-      ASSERT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
-    }
-    for (auto& [id, stream] : streams) {
-      StoreAnswer expected = alone(stream.first);
-      const StoreAnswer& answer = stream.second;
-      if (answer.left_out > 0) {
-        ++went_without_;
-        continue;
-      }
-      if (answer.finish == FinishReason::cancelled) {
-        ASSERT_LE(answer.tokens.size(), expected.tokens.size());
-        expected.tokens.resize(answer.tokens.size());
-        expected.logprobs.resize(answer.tokens.size());
-      } else {
-        EXPECT_EQ(answer.finish, FinishReason::length) << id;
-      }
-      EXPECT_EQ(answer.tokens, expected.tokens) << id;
-      EXPECT_EQ(answer.logprobs, expected.logprobs) << id;
-    }
-    const KvStoreStats store = core.stats().store;
-    hits_ += store.hit_tokens;
-    failed_ += store.failed_tokens;
-    corrupt_ += store.corrupt_blocks;
-    left_out_ += store.left_out_tokens;
+    });
   }
 
   // Flips a bit in every third page of the file after the header.
@@ -155,11 +64,7 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
     ::close(fd);
   }
 
-  std::shared_ptr<const LanguageModel> model_;
   std::string folder_;
-  uint64_t draws_ = 0;
-  std::map<std::tuple<std::vector<TokenId>, int64_t, uint64_t>, StoreAnswer> alone_;
-  int64_t hits_ = 0, failed_ = 0, corrupt_ = 0, left_out_ = 0, went_without_ = 0;
 };
 
 TEST_P(EngineStore, StreamsHaveTheSameBitsAsAlone) {

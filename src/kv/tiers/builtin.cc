@@ -27,6 +27,18 @@ const Registry<StoreMember>& kv_stores() {
          {"order", Type::text, "arrival", 0, 0, "order of blocks in the file and of reading: arrival or importance"},
          {"deadline_ms", Type::integer, "10000", 1, 3600000, "how long a load may take; then its tokens are computed"}}},
        kSsdStore},
+      {{"store", "redis", "a Redis server for blocks that several engines share",
+        "Qin et al., 2025, Mooncake: Trading More Storage for Less Computation",
+        {{"host", Type::text, "127.0.0.1", 0, 0, "name or address of the server"},
+         {"port", Type::integer, "6379", 1, 65535, "its port"},
+         {"db", Type::integer, "0", 0, 1e6, "number of the database"},
+         {"user", Type::text, "", 0, 0, "user to log in as; empty: the server's default user"},
+         {"password_env", Type::text, "", 0, 0, "environment variable that holds the password; empty: no login"},
+         {"prefix", Type::text, "millrace", 0, 0, "beginning of every key"},
+         {"ttl", Type::integer, "86400", 0, 1e9, "seconds after which the server forgets a block; 0: never"},
+         {"deadline_ms", Type::integer, "1000", 1, 3600000,
+          "how long a lookup may take, and then a load; then the tokens are computed"}},
+        Loss::lossless, "tests/properties/engine_redis_test.cc"}, kRedisStore},
   });
   return registry;
 }

@@ -111,11 +111,18 @@ TEST(Places, Messages) {
     const auto bytes = chosen->member.memory(small_layout(), chosen->options);
     return bytes.ok() ? std::string() : bytes.error().message;
   };
-  EXPECT_EQ(message("tape"), "KV store: unknown 'tape'; available: ssd");
+  EXPECT_EQ(message("tape"), "KV store: unknown 'tape'; available: ssd, redis");
   EXPECT_EQ(message("ssd"), "KV store: needs a file, path=...");
   EXPECT_EQ(message("ssd:path=/tmp/a,size=much").find("KV store: size: "), 0u) << message("ssd:path=/tmp/a,size=much");
   EXPECT_EQ(message("ssd:path=/tmp/a,folder=b"),
             "KV store ssd: folder: no such option; known: path, size, order, deadline_ms");
+  EXPECT_EQ(message("redis"), "");
+  EXPECT_EQ(message("redis:host="), "KV store: needs a server, host=...");
+  EXPECT_EQ(message("redis:user=a"), "KV store: user: a user needs a password, password_env=NAME");
+  EXPECT_EQ(message("redis:password_env=MILLRACE_NO_SUCH_VARIABLE"),
+            "KV store: password_env: the environment has no variable MILLRACE_NO_SUCH_VARIABLE");
+  EXPECT_EQ(
+      choose_member("KV store", kv_stores(), "redis:port=0").error().message.find("KV store redis: port: must be"), 0u);
   const auto tier = choose_member("KV tier", kv_tiers(), "memory:tokens=-1");
   ASSERT_FALSE(tier.ok());
   EXPECT_EQ(tier.error().message.find("KV tier memory: tokens: must be between 0 and"), 0u) << tier.error().message;

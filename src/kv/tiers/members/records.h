@@ -7,5 +7,6 @@ namespace millrace {
 
 extern const TierMember kMemoryTier;
 extern const StoreMember kSsdStore;
+extern const StoreMember kRedisStore;
 
 }  // namespace millrace

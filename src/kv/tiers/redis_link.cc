@@ -1,0 +1,156 @@
+#include "kv/tiers/redis_link.h"
+
+#include <hiredis/hiredis.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "base/system.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kReceiveBytes = 256 << 10;  // at once
+
+using ReplyKind = RedisReply::Kind;
+
+// hiredis calls these; an exception must not pass through it. Null: it reports an error, which ends the connection.
+void* make_reply(ReplyKind kind, int64_t integer, std::string_view text) noexcept {
+  try {
+    return new RedisReply{kind, integer, std::string(text)};
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* make_text(const redisReadTask* task, char* text, size_t bytes) {
+  const ReplyKind kind = task->type == REDIS_REPLY_ERROR    ? ReplyKind::error
+                         : task->type == REDIS_REPLY_STATUS ? ReplyKind::status
+                                                            : ReplyKind::bytes;
+  return make_reply(kind, 0, {text, bytes});
+}
+void* refuse_array(const redisReadTask*, int) { return nullptr; }  // no command that is sent has one as its reply
+void* make_integer(const redisReadTask*, long long value) { return make_reply(ReplyKind::integer, value, {}); }
+void* make_nil(const redisReadTask*) { return make_reply(ReplyKind::nil, 0, {}); }
+void free_reply(void* reply) { delete static_cast<RedisReply*>(reply); }
+
+redisReplyObjectFunctions reply_functions = {make_text, refuse_array, make_integer, make_nil, free_reply};
+
+int whole_milliseconds(double seconds) { return static_cast<int>(std::ceil(std::clamp(seconds, 0.0, 1e6) * 1e3)); }
+
+// -1: no connection to this address within the time.
+int connect_to(const addrinfo& address, double seconds) {
+  const int made = open_socket(address.ai_family, address.ai_socktype, address.ai_protocol);
+  if (made < 0) return -1;
+  bool connected = ::connect(made, address.ai_addr, address.ai_addrlen) == 0;
+  if (!connected && errno == EINPROGRESS) {
+    pollfd ready{made, POLLOUT, 0};
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    connected = ::poll(&ready, 1, whole_milliseconds(seconds)) == 1 &&
+                ::getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
+  }
+  if (!connected) {
+    ::close(made);
+    return -1;
+  }
+  const int on = 1;
+  ::setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return made;
+}
+
+}  // namespace
+
+void RedisLink::FreeReader::operator()(redisReader* reader) const { redisReaderFree(reader); }
+
+RedisLink::RedisLink(int64_t max_value) : max_value_(max_value), in_(static_cast<size_t>(kReceiveBytes)) {}
+RedisLink::~RedisLink() { close(); }
+
+void RedisLink::close() {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+  out_.clear();
+  sent_ = 0;
+  reader_.reset();
+}
+
+bool RedisLink::connect(const std::string& host, int port, double seconds) {
+  close();
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return false;
+  for (const addrinfo* one = found; one && socket_ < 0; one = one->ai_next) socket_ = connect_to(*one, seconds);
+  ::freeaddrinfo(found);
+  if (socket_ < 0) return false;
+  reader_.reset(redisReaderCreateWithFunctions(&reply_functions));
+  if (!reader_) close();
+  return open();
+}
+
+void RedisLink::send(std::initializer_list<std::string_view> command) {
+  std::vector<const char*> texts;
+  std::vector<size_t> bytes;
+  for (const std::string_view part : command) {
+    texts.push_back(part.data());
+    bytes.push_back(part.size());
+  }
+  char* encoded = nullptr;
+  const int length = redisFormatCommandArgv(&encoded, static_cast<int>(texts.size()), texts.data(), bytes.data());
+  if (length < 0) return close();
+  if (sent_ > 0) out_.erase(0, std::exchange(sent_, 0));
+  out_.append(encoded, static_cast<size_t>(length));
+  redisFreeCommand(encoded);
+}
+
+void RedisLink::move(int wake, double seconds) {
+  if (!open()) return;
+  pollfd ready[2] = {{socket_, static_cast<short>(POLLIN | (unsent_bytes() > 0 ? POLLOUT : 0)), 0}, {wake, POLLIN, 0}};
+  if (::poll(ready, wake >= 0 ? 2 : 1, whole_milliseconds(seconds)) <= 0) return;
+  if (ready[0].revents & POLLOUT) send_some();
+  if (open() && (ready[0].revents & (POLLIN | POLLHUP | POLLERR))) receive_some();
+}
+
+void RedisLink::send_some() {
+  while (unsent_bytes() > 0) {
+    const ssize_t written = send_quietly(socket_, out_.data() + sent_, out_.size() - sent_);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (written <= 0) return close();
+    sent_ += static_cast<size_t>(written);
+  }
+  out_.clear();
+  sent_ = 0;
+}
+
+void RedisLink::receive_some() {
+  const ssize_t bytes = ::recv(socket_, in_.data(), in_.size(), 0);
+  if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (bytes <= 0) return close();
+  // What the reader holds is less than one reply, because next() takes all complete ones.
+  const auto held = static_cast<int64_t>(reader_->len - reader_->pos);
+  if (held > max_value_ + kReceiveBytes || redisReaderFeed(reader_.get(), in_.data(), static_cast<size_t>(bytes)) != 0)
+    close();
+}
+
+std::optional<RedisReply> RedisLink::next() {
+  if (!open()) return std::nullopt;
+  void* reply = nullptr;
+  if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
+    close();
+    return std::nullopt;
+  }
+  if (!reply) return std::nullopt;
+  const std::unique_ptr<RedisReply> owned(static_cast<RedisReply*>(reply));
+  return std::move(*owned);
+}
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+// RedisLink: one connection to a Redis server: commands out, replies in, in the same order. hiredis encodes and parses
+// them; the socket never blocks. Usage: connect(), then send() any number of commands, move() until next() has a reply
+// for each. After a lost connection or a reply that is no RESP, open() is false and connect() begins again. Used by one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct redisReader;
+
+namespace millrace {
+
+struct RedisReply {
+  enum class Kind : uint8_t { nil, integer, status, error, bytes };
+  Kind kind = Kind::nil;
+  int64_t integer = 0;
+  std::string text;  // of a status, an error or bytes
+};
+
+class RedisLink {
+ public:
+  // `max_value`: length of the longest reply, in bytes. A longer one ends the connection before it is in memory.
+  explicit RedisLink(int64_t max_value);
+  ~RedisLink();
+  RedisLink(const RedisLink&) = delete;
+  RedisLink& operator=(const RedisLink&) = delete;
+
+  // Waits up to `seconds` for each address of the host. False: no connection.
+  bool connect(const std::string& host, int port, double seconds);
+  bool open() const { return socket_ >= 0; }
+  void close();
+
+  void send(std::initializer_list<std::string_view> command);
+  int64_t unsent_bytes() const { return static_cast<int64_t>(out_.size() - sent_); }
+  // Waits up to `seconds` until the socket or `wake` (-1: none) is ready, then sends and receives what it can.
+  void move(int wake, double seconds);
+  // The next reply; nothing: it has not arrived.
+  std::optional<RedisReply> next();
+
+ private:
+  struct FreeReader {
+    void operator()(redisReader* reader) const;
+  };
+  void send_some();
+  void receive_some();
+
+  int64_t max_value_;
+  int socket_ = -1;
+  std::string out_;
+  size_t sent_ = 0;  // of out_
+  std::vector<char> in_;
+  std::unique_ptr<redisReader, FreeReader> reader_;
+};
+
+}  // namespace millrace

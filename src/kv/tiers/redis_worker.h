@@ -1,0 +1,158 @@
+// RedisWorker: the thread that talks to the Redis server for a prefix store (redis_store.h). The engine's thread pushes
+// lookups, loads and writes; the worker sends them as pipelined commands, lookups and loads first, and verifies what
+// arrives (block_image.h).
+//
+//   TOUCH key ...   a lookup, one command per block          GETRANGE key 0 n   a load, one per block
+//   SET key image   a write, with the time to live
+//
+// A connection whose oldest command has no reply within the deadline, or that sends anything unexpected, is closed.
+// Then everything pending fails at once, everything pushed fails at once, and the worker connects again, after
+// retry_seconds, then twice as long each time up to 10 s. Public functions are for one thread.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kv/tiers/block_image.h"
+#include "kv/tiers/redis_link.h"
+#include "kv/tiers/redis_store.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+
+// Parameters are const once they are pushed; progress is guarded by the worker's mutex.
+struct RedisLookup {
+  std::vector<PrefixKey> keys;
+
+  std::vector<char> there;  // per key
+  size_t sent = 0, answered = 0;
+  bool given_up = false, done = false;
+};
+
+struct RedisLoad {
+  enum class State : uint8_t { missing, good, damaged };
+  struct Block {
+    PrefixKey key, parent;
+    std::vector<TokenId> tokens;
+    BlockId into = -1;
+  };
+  std::vector<Block> blocks;
+
+  std::vector<State> states;  // per block
+  size_t sent = 0, answered = 0;
+  bool given_up = false, done = false;
+  std::chrono::steady_clock::time_point began;
+  double seconds = 0;  // from the first command to the last reply
+};
+
+struct RedisWrite {
+  StoreRecord record;
+  AlignedBuffer image;  // whose parts are there; the worker seals it
+};
+struct RedisWritten {
+  PrefixKey key;
+  bool ok = false;
+};
+
+class RedisWorker {
+ public:
+  RedisWorker(KvPool& pool, const RedisStoreOptions& options, const ImageShape& shape, const StoreIdentity& identity);
+  ~RedisWorker();  // completes pending writes, for as long as the server accepts them, at most kDrainSeconds
+  RedisWorker(const RedisWorker&) = delete;
+  RedisWorker& operator=(const RedisWorker&) = delete;
+  bool started() const { return thread_.joinable(); }  // false: the system started no thread; do not use it
+
+  // Waits up to `seconds` for the end of the first attempt to connect.
+  void wait_for_connection(double seconds);
+  bool connected() const;
+  std::string refusal();  // the server's words if it refused the connection, such as a wrong password; "": it did not
+
+  void push(std::shared_ptr<RedisLookup> lookup);
+  void push(std::shared_ptr<RedisLoad> load);
+  // Waits up to `seconds` for room in the queue of writes. False: none; else one push() of a write follows.
+  bool take_room(double seconds);
+  bool has_room();
+  void push(RedisWrite write);
+  void return_room();                            // in place of the push
+  void collect(std::vector<RedisWritten>& out);  // writes that have ended since the last call
+
+  // After the return no byte of the load reaches the pool.
+  template <typename Job>
+  void give_up(Job& job) {
+    std::lock_guard lock(mutex_);
+    job.given_up = true;
+  }
+  // Runs `look` while no job changes.
+  template <typename Look>
+  void look_at(Look&& look) {
+    std::lock_guard lock(mutex_);
+    look();
+  }
+  bool wait_until_done(const RedisLoad& load, double seconds);  // whether it is
+  void wait_a_little();                                         // until some job makes progress
+
+  static int64_t max_bytes(const ImageShape& shape);  // of its queue and buffers
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+  // A command without a reply yet.
+  struct Sent {
+    std::shared_ptr<RedisLookup> lookup;
+    std::shared_ptr<RedisLoad> load;
+    size_t index = 0;  // of its key or block
+    PrefixKey key;     // of a write
+    Time at;
+  };
+  void loop();
+  bool connect();
+  bool greet();
+  void disconnect();
+  bool send_next();
+  bool send_lookup();
+  bool send_load();
+  bool send_write();
+  bool take_replies();
+  bool take(const Sent& sent, const RedisReply& reply);
+  bool take_found(RedisLookup& lookup, size_t index, const RedisReply& reply);
+  bool take_block(RedisLoad& load, size_t index, const RedisReply& reply);
+  bool take_written(const PrefixKey& key, const RedisReply& reply);
+  void end(RedisLoad& load);
+  std::string name_of(const PrefixKey& key) const;
+  double seconds_left() const;
+  void wake();
+  void wait_for_wake(double seconds);
+
+  KvPool& pool_;
+  const RedisStoreOptions options_;
+  const ImageShape shape_;
+  const StoreIdentity identity_;
+  const std::string names_;  // what every key begins with
+  RedisLink link_;
+  std::deque<Sent> sent_;
+  int64_t expected_bytes_ = 0;  // of blocks whose replies have not arrived
+  Time last_reply_;
+  double backoff_ = 0;
+  Time next_attempt_;
+  std::array<int, 2> wakes_{-1, -1};
+
+  mutable std::mutex mutex_;
+  std::condition_variable moved_, room_;
+  bool stop_ = false, connected_ = false, tried_ = false, woken_ = false;
+  std::string refusal_;
+  std::deque<std::shared_ptr<RedisLookup>> lookups_;
+  std::deque<std::shared_ptr<RedisLoad>> loads_;
+  std::deque<RedisWrite> writes_;
+  int64_t queued_ = 0, max_queued_;  // images, with those whose room was taken
+  int64_t writing_ = 0;              // sent, without a reply yet
+  std::vector<RedisWritten> written_;
+  std::thread thread_;
+};
+
+}  // namespace millrace
