@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace millrace::testing {
+namespace millrace {
 
 class FakeRedis {
  public:
@@ -165,4 +165,4 @@ class FakeRedis {
   std::thread thread_;
 };
 
-}  // namespace millrace::testing
+}  // namespace millrace

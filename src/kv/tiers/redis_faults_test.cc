@@ -5,7 +5,6 @@
 namespace millrace {
 namespace {
 
-using testing::FakeRedis;
 using Answer = FakeRedis::Answer;
 
 struct Fault {

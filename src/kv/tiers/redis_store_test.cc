@@ -7,8 +7,6 @@
 namespace millrace {
 namespace {
 
-using testing::FakeRedis;
-
 TEST_F(RedisStoreTest, BlocksReturnAsTheyWereStored) {
   store_chain();
   EXPECT_EQ(server_->values().size(), 3u);

@@ -74,7 +74,7 @@ class RedisStoreTest : public ::testing::Test {
     return progress;
   }
 
-  std::unique_ptr<testing::FakeRedis> server_ = std::make_unique<testing::FakeRedis>();
+  std::unique_ptr<FakeRedis> server_ = std::make_unique<FakeRedis>();
   KvPool pool_ = std::move(*KvPool::create({find_format("f16"), kBlock, {{1, 8}, {2, 8}}}, 8));
   const std::vector<TokenId> tokens_ = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const std::vector<ChainLink> chain_ = prefix_chain(tokens_, kBlock, 0);
