@@ -52,7 +52,7 @@ class QueuePlace;  // Engine::take_place()
 // Statistics of the prefix store, EngineOptions::kv_store or kv_ssd.
 struct KvStoreStats {
   bool open = false;
-  bool connected = false;       // of a store on another machine: it can be reached now
+  bool connected = false;       // a store on another machine can be reached now
   bool io_uring = false;        // false: pread and pwrite
   bool direct = false;          // bypasses the page cache
   int64_t capacity_blocks = 0;  // 0: not limited by this program

@@ -90,7 +90,8 @@ TEST(KeyNorm, FirstLayersMayKeepEverything) {
             "text; omit it");
 }
 
-// Documents that were computed apart are judged once: with the first token behind them, or with the prompt's last one.
+// Documents that were computed separately are judged once: with the first token behind them, or with the prompt's last
+// one.
 TEST(KeyNorm, DocumentsAreJudgedOnce) {
   EvictionRule rule = *norm_rule("key_norm:budget=20");
   const auto judged = [&](int64_t joined, int64_t first, int64_t count) {
@@ -116,7 +117,7 @@ TEST(RecentTokens, AreANumberOrAShareOfTheBudget) {
     SCOPED_TRACE(entry.info.name);
     const bool budget = std::ranges::find(options, "budget", &OptionSpec::name) != options.end();
     const std::string text = entry.info.name + (budget ? ":budget=20,recent=" : ":keep=20,final=20,recent=");
-    // Tokens that are worth nothing beside older ones: the newest are kept for their age alone.
+    // Tokens that are worth nothing compared with older ones: the newest are kept for their age alone.
     const auto newest_kept = [&](const std::string& recent) {
       const auto rule = norm_rule(text + recent);
       std::vector<int32_t> positions(40), dropped;

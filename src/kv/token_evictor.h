@@ -74,12 +74,12 @@ class TokenEvictor {
   // Returns true if tokens are judged by their own keys instead of by attention. StoredTokens::worth is then complete
   // as soon as a token is stored, and stays the same until the token is dropped. Not for cascades.
   virtual bool judges_keys() const { return false; }
-  // The worth of one key: of a KV head in a layer, after RoPE and before it is encoded. In latent attention the key is
-  // the row that all heads share. `key` of a document that was computed apart: the key as it is stored. Called by any
-  // thread; the size is at most kMaxKeyWorth, so that sums do not overflow.
+  // The worth of the key of one KV head in a layer, after RoPE and before it is encoded. In latent attention the key is
+  // the row that all heads share. In a document that was computed separately, it is the key as it is stored. Called by
+  // any thread. The absolute value is at most kMaxKeyWorth, so that sums do not overflow.
   virtual int64_t key_worth(std::span<const float> /*key*/) const { return 0; }
   static constexpr int64_t kMaxKeyWorth = int64_t{1} << 40;
-  bool needs_sums() const { return needs_mass() || judges_keys(); }  // of either kind, for each stored token
+  bool needs_sums() const { return needs_mass() || judges_keys(); }  // a sum for each stored token
   // Gates that choose; drop() is then never called. Gates choose during the forward pass, and a decision only returns
   // the memory of tokens that they have ended. Such evictors have budgets by layer.
   virtual TokenGate gate() const { return TokenGate::none; }

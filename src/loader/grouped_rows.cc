@@ -87,7 +87,7 @@ Result<void> check_grouped(const ModelFiles& model, const StoredTensor& whole, c
   if ((kind != ".weight" && !vector) || !whole.tensor.format || whole.scales.values.size() > 1 ||
       (vector && whole.tensor.format->block_values > 1))
     return Error::unsupported(
-        fmt::format("{}: tensor {} has type {}: its rows belong to several matrices, and cannot be taken apart",
+        fmt::format("{}: tensor {} has type {}: its rows belong to several matrices, and cannot be separated",
                     model.path, whole.name, whole.type_name));
   if (whole.tensor.rank != (vector ? 1 : 2) || whole.tensor.dims[0] != total)
     return Error::corrupt(fmt::format("{}: tensor {} has {} rows, the model needs {} groups of {}", model.path,

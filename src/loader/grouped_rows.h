@@ -2,7 +2,7 @@
 //
 //   InternLM2's wqkv   [ query heads of KV head 0 | its key head | its value head ][ query heads of KV head 1 | ...
 //
-// Opening a folder takes them apart (unpack_grouped_rows()), so that architectures, conversion and compression see the
+// Opening a folder separates them (unpack_grouped_rows()), so that architectures, conversion and compression see the
 // matrices under names of their own. A conversion that writes such a folder puts their rows back
 // (models/convert/grouped_outputs.h). Both read the same description, one function for each architecture in
 // grouped_rows.cc.
@@ -22,8 +22,8 @@ namespace millrace {
 // One stored matrix of every layer. A bias of the same name is laid out alike.
 struct GroupedRows {
   struct Part {
-    std::string name;  // of the matrix, in place of GroupedRows::name
-    int64_t rows = 0;  // that it has in each group
+    std::string name;  // name of the matrix, in place of GroupedRows::name
+    int64_t rows = 0;  // number of its rows in each group
   };
   std::string name;  // end of the tensor's name, without .weight: "attention.wqkv"
   int64_t groups = 0;
@@ -32,8 +32,8 @@ struct GroupedRows {
   int64_t group_rows() const;
 };
 
-// What folders with this class or model type in config.json store so; empty: every matrix is stored by itself. Errors:
-// corrupt (sizes in config.json that cannot be).
+// The grouped matrices of folders with this class or model type in config.json; empty: every matrix is stored by
+// itself. Errors: corrupt (sizes in config.json that cannot be).
 Result<std::vector<GroupedRows>> grouped_rows(std::string_view architecture, const nlohmann::ordered_json& config);
 
 // Replaces the tensors by copies of their parts. Errors: corrupt (another number of rows), unsupported (stored in a way

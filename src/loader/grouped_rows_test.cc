@@ -95,7 +95,7 @@ TEST(GroupedRows, WhatCannotBeTakenApartIsNamed) {
   order.add("model.layers.0.attention.wqkv.input_order", 1, {1, 1, 1, 1}, order.bias);
   EXPECT_EQ(refusal(order, internlm2_config(6, 2)),
             "m: tensor model.layers.0.attention.wqkv.input_order has type F32: its rows belong to several matrices, "
-            "and cannot be taken apart");
+            "and cannot be separated");
   GroupedModel twice(40, 24);
   twice.add("model.layers.0.attention.wk.weight", 1, {1, 1, 1, 1}, twice.bias);
   EXPECT_EQ(refusal(twice, internlm2_config(6, 2)),

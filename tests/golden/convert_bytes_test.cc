@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is stored, before anything is unpacked.
+// A stored tensor, before anything is unpacked.
 struct StoredBytes {
   std::string type, shape, bytes;
   bool operator==(const StoredBytes&) const = default;
@@ -48,7 +48,7 @@ void add_safetensors(const fs::path& path, TensorBytes& out) {
                      image.substr(one.offset, one.bytes)};
 }
 
-// Of a folder its safetensors files, of a GGUF file that one.
+// The tensors of a folder's safetensors files, or of a GGUF file.
 TensorBytes bytes_in(const fs::path& path) {
   TensorBytes out;
   if (!fs::is_directory(path)) {
@@ -124,7 +124,7 @@ TEST_P(ConvertBytes, AreThoseOfTheOtherFile) {
   expect_same_bytes(bytes_in(scratch_ / "folder"), bytes_in(golden()));
 }
 
-// Matrices that opening takes apart are put together again.
+// Matrices that opening separates are joined again.
 TEST_P(ConvertBytes, OfAFolderToAFolderAreTheSame) {
   convert(golden(), scratch_ / "same");
   expect_same_bytes(bytes_in(scratch_ / "same"), bytes_in(golden()));

@@ -134,7 +134,7 @@ class Relay {
       if (!pass(server_, client_, left_)) end();
     }
   }
-  // Whether the server has closed the connection, behind bytes that are held.
+  // Returns true if the server has closed the connection, behind bytes that are held.
   bool ended_by_server() const {
     pollfd one{server_, POLLRDHUP, 0};
     return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR));

@@ -2,10 +2,9 @@
 // block's identity and checksums, so that a reader accepts only the bytes that were written, of the block it wanted,
 // from an engine of the same model and layout. Frozen; all numbers are little endian.
 //
-//   image:  | record | part of layer 0 | part of layer 1 | ... |        without gaps; a file pads and places both apart
+//   image:  | record | part of layer 0 | part of layer 1 | ... |        without gaps; a file pads both
 //   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
-//   part,
-//           XXH3-64 of the record with its place and the identity as seed; all zero: there is no block
+//           part, XXH3-64 of the record with its place and the identity as seed; all zero: there is no block
 //   part:   [K, V][head][token in block][row bytes]
 //
 // A part's sum is seeded with its block's key and layer, so bytes of another block or layer do not match. Stateless.
@@ -29,21 +28,21 @@ struct StoreIdentity {
   bool operator==(const StoreIdentity&) const = default;
 };
 StoreIdentity store_identity(std::string_view text);
-// The text of an identity, of at most some 2 KiB: the layout, then the model. Of a longer one the end is hashed.
+// The text of an identity, at most some 2 KiB: the layout, then the model. The end of a longer text is hashed.
 std::string identity_text(const KvLayout& layout, std::string_view model);
 
 // Sizes of an image's parts, from the pool's layout.
 struct ImageShape {
   int64_t block_tokens = 0;
-  std::vector<int64_t> part_bytes;  // of each layer
+  std::vector<int64_t> part_bytes;  // bytes of each layer
 
   static ImageShape of(const KvLayout& layout);
   int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }
-  int64_t head_bytes() const { return kHeadBytes + 4 * block_tokens + 8 * layers(); }  // of a record
+  int64_t head_bytes() const { return kHeadBytes + 4 * block_tokens + 8 * layers(); }  // bytes of a record
   int64_t parts_bytes() const { return std::accumulate(part_bytes.begin(), part_bytes.end(), int64_t{0}); }
   int64_t image_bytes() const { return head_bytes() + parts_bytes(); }
 
-  static constexpr int64_t kHeadBytes = 64;  // of a record, before its tokens and sums
+  static constexpr int64_t kHeadBytes = 64;  // bytes of a record before its tokens and sums
 };
 
 // One stored block, as described by its record.
@@ -51,7 +50,7 @@ struct StoreRecord {
   uint64_t sequence = 0;  // ascends with every write to a file
   PrefixKey key, parent;
   std::vector<TokenId> tokens;
-  std::vector<uint64_t> sums;  // of each part
+  std::vector<uint64_t> sums;  // one for each part
   float importance = 0;        // attention mass relative to an even share; 0: not known
 };
 enum class RecordState { empty, good, bad };

@@ -25,7 +25,7 @@ namespace millrace {
 class FakeRedis {
  public:
   using Command = std::vector<std::string>;
-  // What the server does in place of sending `reply`: sends other bytes, nothing, or closes after these bytes.
+  // The server sends `bytes` in place of `reply`, which may be none, and then closes the connection if `close`.
   struct Answer {
     std::string bytes;
     bool close = false;

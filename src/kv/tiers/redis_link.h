@@ -20,7 +20,7 @@ struct RedisReply {
   enum class Kind : uint8_t { nil, integer, status, error, bytes };
   Kind kind = Kind::nil;
   int64_t integer = 0;
-  std::string text;  // of a status, an error or bytes
+  std::string text;  // text of a status or an error, or the bytes
 };
 
 class RedisLink {
@@ -53,7 +53,7 @@ class RedisLink {
   int64_t max_value_;
   int socket_ = -1;
   std::string out_;
-  size_t sent_ = 0;  // of out_
+  size_t sent_ = 0;  // bytes of out_
   std::vector<char> in_;
   std::unique_ptr<redisReader, FreeReader> reader_;
 };

@@ -95,10 +95,10 @@ class RedisWorker {
     std::lock_guard lock(mutex_);
     look();
   }
-  bool wait_until_done(const RedisLoad& load, double seconds);  // whether it is
+  bool wait_until_done(const RedisLoad& load, double seconds);  // returns true if the load is done
   void wait_a_little();                                         // until some job makes progress
 
-  static int64_t max_bytes(const ImageShape& shape);  // of its queue and buffers
+  static int64_t max_bytes(const ImageShape& shape);  // limit of its queue and buffers
 
  private:
   using Time = std::chrono::steady_clock::time_point;
@@ -106,8 +106,8 @@ class RedisWorker {
   struct Sent {
     std::shared_ptr<RedisLookup> lookup;
     std::shared_ptr<RedisLoad> load;
-    size_t index = 0;  // of its key or block
-    PrefixKey key;     // of a write
+    size_t index = 0;  // index of its key or block
+    PrefixKey key;     // the key of a write
     Time at;
   };
   void loop();
@@ -133,10 +133,10 @@ class RedisWorker {
   const RedisStoreOptions options_;
   const ImageShape shape_;
   const StoreIdentity identity_;
-  const std::string names_;  // what every key begins with
+  const std::string names_;  // prefix of every key
   RedisLink link_;
   std::deque<Sent> sent_;
-  int64_t expected_bytes_ = 0;  // of blocks whose replies have not arrived
+  int64_t expected_bytes_ = 0;  // bytes of blocks whose replies have not arrived
   Time last_reply_;
   double backoff_ = 0;
   Time next_attempt_;

@@ -24,7 +24,7 @@ struct SsdStoreOptions {
   StoreOrder order = StoreOrder::arrival;
   double lock_seconds = 4;       // how long to wait for a previous engine that is shutting down
   double scan_seconds = 1;       // ... and for the records of an existing file; the rest is scanned in the background
-  double deadline_seconds = 10;  // of a load
+  double deadline_seconds = 10;  // limit of a load
   int64_t write_bytes = int64_t{32} << 20;  // limit of queued writes; one block is always allowed
 };
 

@@ -1,4 +1,4 @@
-// The option `recent` of evictors that keep the newest tokens whatever these are worth. It means the same in all of
+// The option `recent` of evictors that keep the newest tokens regardless of their worth. It means the same in all of
 // them: a number of tokens (32), or a share of the budget (50% or 0.5).
 #pragma once
 

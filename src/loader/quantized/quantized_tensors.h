@@ -1,4 +1,4 @@
-// What the methods of quantized checkpoints (methods.h) read and write: the tensors of one matrix, and weight parts.
+// The tensors of one quantized matrix, which the methods (methods.h) read, and weight parts, which they add.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // InternLM2: Llama whose folders store queries, keys and values as one matrix, interleaved by KV head
-// (loader/grouped_rows.h takes it apart), under names of their own. GGUF files have them apart, for interleaved pairs.
+// (loader/grouped_rows.h separates it), under names of their own. GGUF files have three matrices, for interleaved
+// pairs.
 #include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-// A bias as one value a row, so that its values can be taken apart.
+// A bias as one value a row, so that its values can be separated.
 SourceTensor by_rows(const OutputTensor& output) {
   SourceTensor source = output.parts.front();
   if (source.is_vector && source.rows == 1) std::swap(source.rows, source.cols);
