@@ -297,9 +297,10 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   EngineOptions o = options();
   EXPECT_EQ(refusal(o), "");
   o.drafter = "ngram:branches=2";
-  EXPECT_EQ(refusal(o),
-            "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without "
-            "branches, or none");
+  EXPECT_EQ(
+      refusal(o),
+      "drafter ngram does not go with attention sink_window: a pattern has no rule for the branches of a tree; use a "
+      "drafter of chains, such as ngram without branches, or none");
   o = options();
   o.kv_format = "kivi";
   EXPECT_EQ(refusal(o), "");
@@ -319,7 +320,10 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   o.kernels = {"attention=quest"};
   const auto mixed = EngineCore::create(model_, with("", std::move(o)));
   ASSERT_FALSE(mixed.ok());
-  EXPECT_EQ(mixed.error().message, "attention quest: needs keys and values of one format, not f16:values=q8_0");
+  EXPECT_EQ(mixed.error().message,
+            "attention quest does not go with KV format f16:values=q8_0: rows beside the keys need keys and values of "
+            "one format; "
+            "use one format");
   o = options();
   o.drafter = "draft:model=" + golden_model("llama3");
   o.kernels = {"attention=quest"};
@@ -327,8 +331,8 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   ASSERT_FALSE(drafted.ok());
   EXPECT_EQ(
       drafted.error().message,
-      "attention quest: does not go with a drafter that stores keys or states of its own; use one without, such as "
-      "ngram, or none");
+      "drafter draft does not go with attention quest: both store layers of their own behind those of the model; use a "
+      "drafter without, such as ngram, or none");
   o = options();
   o.kernels = {"attention=full"};
   auto two = with("", std::move(o));
@@ -343,7 +347,9 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   plain.kernels = {"attention=full"};
   const auto refused = EngineCore::create(*recurrent, plain);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().message, "attention full: this model has recurrent layers, which see no single tokens");
+  EXPECT_EQ(refused.error().message,
+            "attention full does not go with this model: it has recurrent layers, which see no single tokens; omit the "
+            "pattern");
 }
 
 }  // namespace

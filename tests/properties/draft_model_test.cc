@@ -236,10 +236,14 @@ TEST(DraftModel, Refusals) {
                   golden_model("mamba")));
   o.drafter = draft_of("llama", 4);
   EXPECT_EQ(error_of(mamba, o).message,
-            "drafter draft: the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
+            "drafter draft does not go with this model: it has recurrent layers, whose blocks have no keys for a "
+            "second model; "
+            "use ngram");
   o.kv_format = "kivi";
   EXPECT_EQ(error_of(model, o).message,
-            "drafter draft: KV format kivi encodes whole blocks of one model; use a format of rows, such as f16");
+            "drafter draft does not go with KV format kivi: it encodes whole blocks of one model; use f16 or another "
+            "format of "
+            "rows");
   o.kv_format = "f16";
   o.document_context = "kvlink";
   auto core = make_core(model, o);
@@ -249,7 +253,9 @@ TEST(DraftModel, Refusals) {
   const auto refused = core->check(request);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
-            "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
+            "context kvlink does not go with drafter draft: it sees the prompt in order and has no keys that move; use "
+            "ngram, or "
+            "no drafter");
 }
 
 TEST(DraftModel, OneBudgetCountsBothModels) {

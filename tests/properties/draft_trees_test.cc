@@ -129,16 +129,21 @@ std::string error_of(const char* model, const EngineOptions& o) {
 }
 
 TEST(DraftTreesLimits, EvictorsAndRecurrentLayersAreRefused) {
-  const std::string no_evictor =
-      "evictor: does not go with a drafter of trees; use one of chains, such as ngram without branches, or none";
+  const auto no_evictor = [](const char* drafter) {
+    return fmt::format(
+        "evictor h2o:budget=16 does not go with drafter {}: tokens of a tree that are kept move to other slots; use a "
+        "drafter of chains, such as ngram without branches, or none",
+        drafter);
+  };
   EngineOptions o = options();
   o.drafter = "ngram:branches=2";
-  EXPECT_EQ(error_of("mamba", o),
-            "drafter: the model has recurrent layers, whose state is of one chain of tokens; use a drafter of chains, "
-            "such as ngram without branches");
+  EXPECT_EQ(
+      error_of("mamba", o),
+      "drafter ngram does not go with this model: it has recurrent layers, whose state is of one chain of tokens; "
+      "use a drafter of chains, such as ngram without branches, or none");
   EXPECT_EQ(error_of("llama", o), "");
   o.evictor = "h2o:budget=16";
-  EXPECT_EQ(error_of("llama", o), no_evictor);
+  EXPECT_EQ(error_of("llama", o), no_evictor("ngram"));
   o.drafter = "ngram";
   EXPECT_EQ(error_of("llama", o), "");
   o.evictor = "";
@@ -147,7 +152,7 @@ TEST(DraftTreesLimits, EvictorsAndRecurrentLayersAreRefused) {
   Request request = make_request(1, 5, 5, 100);
   EXPECT_TRUE(core->check(request).ok());
   request.evictor = "h2o:budget=16";
-  EXPECT_EQ(core->check(request).error().message, no_evictor);
+  EXPECT_EQ(core->check(request).error().message, no_evictor("lookahead"));
 }
 
 }  // namespace

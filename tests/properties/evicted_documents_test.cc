@@ -262,16 +262,20 @@ TEST(EvictedDocumentsErrors, NameBoth) {
   };
   EXPECT_EQ(refusal(model, "", "kvlink", "snapkv:budget=16"), "");
   for (const char* evictor : {"pyramidkv:budget=40", "spatten:keep=20,final=10", "h2o:budget=20,layers=1.1"})
-    EXPECT_EQ(refusal(model, evictor, "kvlink", evictor),
-              fmt::format("context: evictor {} has budgets by layer or head, with blocks for each, and documents are "
-                          "copied in blocks of all layers; use an evictor with one budget, such as snapkv",
-                          evictor));
-  EXPECT_EQ(refusal(model, "", "independent", "h2o:budget=20,positions=cache"),
-            "context: documents share positions, and evictor h2o:budget=20,positions=cache makes positions of slots; "
-            "use positions=text, or a context that moves keys, such as kvlink");
+    EXPECT_EQ(
+        refusal(model, evictor, "kvlink", evictor),
+        fmt::format("context kvlink does not go with evictor {}: its budgets differ by layer, so that every layer has "
+                    "blocks of its own, and blocks of all layers are needed; omit one of the two",
+                    evictor));
+  EXPECT_EQ(
+      refusal(model, "", "independent", "h2o:budget=20,positions=cache"),
+      "context independent does not go with evictor h2o:budget=20,positions=cache: documents share positions, and "
+      "positions=cache makes positions of slots; use positions=text, or a context that moves keys, such as kvlink");
   EXPECT_EQ(refusal(model, "", "epic", "h2o:budget=20,positions=cache"), "");
-  EXPECT_EQ(refusal(mixed, "h2o:budget=20", "kvlink", "h2o:budget=20"),
-            "context: with an evictor, layers with a window have blocks of their own; start the engine without one");
+  EXPECT_EQ(
+      refusal(mixed, "h2o:budget=20", "kvlink", "h2o:budget=20"),
+      "context kvlink does not go with evictor h2o:budget=20: layers with a window have blocks of their own beside "
+      "an evictor; start the engine without an evictor");
 }
 
 // With positions of the cache a question may be longer than the context, but not the documents, which are stored whole.

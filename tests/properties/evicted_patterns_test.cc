@@ -164,16 +164,18 @@ TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(
       made.error().message,
-      "evictor: budgets by layer do not go with attention quest:block=16, which stores rows of its own beside the "
-      "keys; use a static pattern, or an evictor with one budget");
+      "evictor pyramidkv does not go with attention quest:block=16: budgets differ by layer, and a pattern that stores "
+      "rows beside the keys needs one table; use a static pattern, or an evictor with one budget");
   auto gates = load_for(golden_model("gates"), *select_isa());
   ASSERT_TRUE(gates);
   o.kernels = {"attention=sink_window"};
   o.evictor = "adaptively_sparse";
   const auto gated = EngineCore::create(gates, o);
   ASSERT_FALSE(gated.ok());
-  EXPECT_EQ(gated.error().message,
-            "evictor: gates hide single keys, of which attention sink_window sees whole blocks; omit one of the two");
+  EXPECT_EQ(
+      gated.error().message,
+      "evictor adaptively_sparse does not go with attention sink_window: gates hide single keys, and a pattern sees "
+      "whole blocks of keys; omit one of the two");
 }
 
 }  // namespace

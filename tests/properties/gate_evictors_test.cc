@@ -227,14 +227,19 @@ TEST(GateEvictorRefusals, NameTheReason) {
   const auto none = [](EngineOptions&) {};
   EXPECT_EQ(refusal("gates", none), "");
   EXPECT_EQ(refusal("llama3", none),
-            "evictor adaptively_sparse: this model has no gates between tokens (attn_int_q, attn_int_k and attn_int of "
+            "evictor adaptively_sparse does not go with this model: it has no gates between tokens (attn_int_q, "
+            "attn_int_k and attn_int of "
             "each layer), which must be trained with it; choose another evictor");
   EXPECT_EQ(refusal("llama3", [](EngineOptions& o) { o.evictor = "seqboat:window=3"; }),
-            "evictor seqboat:window=3: this model has no gates that select tokens (attn_select of each layer), which "
+            "evictor seqboat:window=3 does not go with this model: it has no gates that select tokens (attn_select of "
+            "each layer), which "
             "must be trained with it; choose another evictor");
   EXPECT_EQ(refusal("gates", [](EngineOptions& o) { o.drafter = "self:k=3,mlp=1,p=0"; }),
-            "evictor: gates choose in whole passes, and drafts of this model skip layers; use ngram, or no drafter");
-  const auto scorer = Scorer::create(load_for(golden_model("llama3"), *select_isa()), {.evictor = "seqboat"});
+            "evictor adaptively_sparse does not go with drafter self: gates choose in whole passes, and its drafts "
+            "skip layers; "
+            "use ngram, or no drafter");
+  const auto scorer =
+      Scorer::create(load_for(golden_model("llama3"), *select_isa()), {.context = 64, .evictor = "seqboat"});
   ASSERT_FALSE(scorer.ok());
   EXPECT_NE(scorer.error().message.find("no gates that select tokens"), std::string::npos);
   // A request may choose them in an engine whose layers have blocks of their own.

@@ -375,9 +375,10 @@ TEST_F(KvCodecUse, Refusals) {
   EXPECT_FALSE(core->add(1, evicting).ok());
   core.reset();
   o.prefix_evict = "importance";
-  EXPECT_EQ(refused(o),
-            "KV format kivi:bits=2,group=32,residual=0: the importance of blocks is not observed with it; use another "
-            "prefix evictor, and order arrival in the KV store");
+  EXPECT_EQ(
+      refused(o),
+      "prefix evictor importance does not go with KV format kivi: the importance of encoded blocks is not observed; "
+      "use another prefix evictor, and order arrival in the KV store");
   o.prefix_evict = "lru";
   o.kv_pool = "virtual";
   EXPECT_NE(refused(o).find("choose paged"), std::string::npos);
@@ -386,7 +387,8 @@ TEST_F(KvCodecUse, Refusals) {
   o.kv_ssd = "/nonexistent/file";
   EXPECT_EQ(
       refused(o),
-      "KV store: the blocks of KV format kivi:bits=2,group=32,residual=32 cannot be shared; use residual=0 with it");
+      "KV store ssd does not go with KV format kivi:residual=32: blocks without the raw rows of their newest tokens "
+      "cannot be shared; use residual=0");
   o.kv_ssd.clear();
   o.kv_format = "kivi:values=f16";
   EXPECT_EQ(refused(o), "KV format kivi: values: no such option; known: bits, group, residual, window, window_values");
@@ -400,15 +402,17 @@ TEST_F(KvCodecUse, Refusals) {
   o.drafter = "ngram:branches=2";
   EXPECT_EQ(
       refused(o),
-      "drafter: KV format kivi:residual=32 encodes whole blocks, in which tokens of a tree cannot move; use a drafter "
-      "of chains, such as ngram without branches, or a format of rows, such as f16");
+      "drafter ngram does not go with KV format kivi:residual=32: it encodes whole blocks, in which tokens of a tree "
+      "cannot move; use a drafter of chains, such as ngram without branches, or f16 or another format of rows");
   o.drafter.clear();
   auto mamba = load_for(golden_model("mamba"), *select_isa());
   ASSERT_TRUE(mamba);
   auto recurrent = EngineCore::create(mamba, o);
   ASSERT_FALSE(recurrent.ok());
-  EXPECT_EQ(recurrent.error().message,
-            "KV format kivi:bits=2,group=32,residual=32: not for a model with recurrent layers; choose f16");
+  EXPECT_EQ(
+      recurrent.error().message,
+      "KV format kivi:residual=32 does not go with this model: it has recurrent layers, which store a state in place "
+      "of rows; use f16");
   EXPECT_EQ(recurrent.error().kind, ErrorKind::unsupported);
 }
 

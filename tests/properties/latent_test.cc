@@ -334,9 +334,10 @@ TEST(LatentRefusals, NameTheReason) {
   auto core = EngineCore::create(model, o);
   ASSERT_FALSE(core.ok());
   EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(core.error().message,
-            "KV format kivi:bits=2,group=32,residual=0: not for a model with latent attention, whose values are parts "
-            "of its keys; choose f16");
+  EXPECT_EQ(
+      core.error().message,
+      "KV format kivi does not go with this model: it has latent attention, whose values are parts of its keys; use "
+      "f16");
 }
 
 // ---- evictors ----

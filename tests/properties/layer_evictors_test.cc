@@ -283,7 +283,7 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
             shared("KV store ssd"));
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
             "evictor pyramidkv:budget=40 does not go with KV pool virtual: budgets differ by layer, and layers have no "
-            "contiguous blocks; use the pool paged");
+            "contiguous blocks; choose paged");
   EXPECT_EQ(
       refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
       "evictor pyramidkv:budget=40 does not go with KV format kivi: budgets differ by layer, and a stream's newest "

@@ -155,11 +155,12 @@ TEST(SelfDraft, Refusals) {
   o.drafter = "self";
   EXPECT_EQ(error_of(mamba, o).kind, ErrorKind::unsupported);
   EXPECT_EQ(error_of(mamba, o).message,
-            "drafter self: the model has recurrent layers, whose state a draft would move on; use ngram");
+            "drafter self does not go with this model: it has recurrent layers, whose state a draft would move on; use "
+            "ngram");
   o.kv_format = "kivi";
   EXPECT_EQ(error_of(model, o).message,
-            "drafter self: KV format kivi encodes whole blocks, in which a draft's keys cannot be replaced; use a "
-            "format of rows, such as f16");
+            "drafter self does not go with KV format kivi: it encodes whole blocks, in which a draft's keys cannot be "
+            "replaced; use f16 or another format of rows");
 }
 
 TEST(SelfDraft, AFileNamesItsModelAndItsBlocks) {

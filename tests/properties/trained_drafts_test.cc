@@ -448,7 +448,9 @@ TEST(TrainedDraft, Refusals) {
   o.evictor = "streamingllm:sinks=2,window=14";
   o.drafter = fmt::format("medusa:k=2,top=1,model={}medusa", kHeads);
   EXPECT_EQ(error_of(model, o),
-            "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
+            "evictor streamingllm:sinks=2,window=14 does not go with drafter medusa: it needs the hidden states of all "
+            "tokens; "
+            "use ngram, or a draft model");
 }
 
 TEST(TrainedDraft, OneBudgetCountsTheirMemory) {

@@ -364,12 +364,15 @@ TEST(WindowBlocksEdges, RefusalsSayWhatToDo) {
   run_all(*core, model->info().vocab);
   const std::string path =
       (std::filesystem::temp_directory_path() / ("window_blocks." + std::to_string(getpid()))).string();
-  EXPECT_EQ(core->save_prefix(request, path).error().message,
-            "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
+  EXPECT_EQ(
+      core->save_prefix(request, path).error().message,
+      "a KV file does not go with this engine: its layers with a window keep only the newest blocks; keep all of them "
+      "(--keep-window-keys)");
   request.documents = {{1, 40}};
   request.document_context = "kvlink";
   EXPECT_EQ(core->add(2, request).error().message,
-            "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose "
+            "context kvlink does not go with this engine: its layers with a window keep only the newest keys; keep all "
+            "of them (--keep-window-keys), or choose "
             "the context for the whole engine");
   EXPECT_TRUE(make_core(model, keeping(long_options()))->add(1, request).ok());
 }

@@ -1,6 +1,7 @@
 #include "run/compatibility/collect.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -23,7 +24,8 @@ std::string member_name(std::string_view text) { return std::string(text.substr(
 bool sees_window(int64_t window, int64_t context) { return window > 0 && window < context; }
 
 // The blocks that an engine has for its layers, and what they do without.
-void add_tables(const EngineMembers& members, const EvictionRule* rule, int64_t drafts, Facts& facts) {
+void add_tables(const EngineMembers& members, const EvictionRule* rule, int64_t drafts, const AttentionPattern* pattern,
+                Facts& facts) {
   const std::vector<KvLayer>& layers = members.layers;
   const std::string engine = "this engine", evictor = rule ? fmt::format("evictor {}", rule->text) : "";
   const bool by_layer = rule && rule->by_layer(), by_head = rule && rule->by_head();
@@ -42,7 +44,12 @@ void add_tables(const EngineMembers& members, const EvictionRule* rule, int64_t 
   const bool gives_back = layout.window > 0 || !layout.windows.empty();
   facts.add_if(!rule && gives_back, kDroppedWindows, engine);
   facts.add_if(!gives_back, kNoWindowTables, engine);
-  facts.add_if(options.kv_pool == "virtual", kVirtualPool, "KV pool virtual");
+  if (options.kv_pool != "virtual") return;
+  facts.add(kVirtualPool, "KV pool virtual");
+  KvLayout pages = members.formats.layout(options.block_tokens, layers, drafts);
+  const bool whole = pattern && add_pattern_layers(pages, pattern, members.context).ok() &&
+                     pages.use_whole_pages(sysconf(_SC_PAGESIZE)).ok();
+  facts.add_if(whole && pattern->block() % pages.block_tokens != 0, kWidePages, "KV pool virtual");
 }
 
 void add_places(const EngineOptions& options, Facts& facts) {
@@ -95,7 +102,11 @@ void add_drafter(const Drafter& drafter, const std::string& text, Facts& facts) 
   facts.add_if(model, kDraftModel, who);
   facts.add_if(features, kReadsHiddenStates, who);
   facts.add_if(drafter.skips(), kSkipsLayers, who);
-  facts.add_if(model && (!features || features->kind != FeatureChoice::Kind::pass), kDrafterLayers, who);
+  using Kind = FeatureChoice::Kind;
+  const bool keeps =
+      features && (features->kind == Kind::medusa || features->kind == Kind::eagle || features->kind == Kind::mtp);
+  facts.add_if(keeps, kHiddenRows, who);
+  facts.add_if(model && (!features || features->kind != Kind::pass), kDrafterLayers, who);
 }
 
 void add_draft_windows(const ArchSpec& spec, int64_t context, const std::string& text, Facts& facts) {
@@ -177,7 +188,7 @@ Result<void> add_engine(const EngineMembers& members, Facts& facts) {
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   add_kv_format(members.formats, options.kv_format, facts);
   add_switches(switches, facts);
-  add_tables(members, rule.get(), drafts, facts);
+  add_tables(members, rule.get(), drafts, switches.attention.pattern, facts);
   add_places(options, facts);
   MILLRACE_TRY_VOID(add_importance(members, facts));
   return add_engine_context(members, facts);

@@ -45,6 +45,7 @@ inline constexpr Fact kDraftModel{"drafter", "runs a model of its own"};
 inline constexpr Fact kReadsHiddenStates{"drafter", "drafts from the model's hidden states"};
 inline constexpr Fact kSkipsLayers{"drafter", "runs the model without some of its layers"};
 inline constexpr Fact kDrafterLayers{"drafter", "stores keys or states of its own in the engine's blocks"};
+inline constexpr Fact kHiddenRows{"drafter", "stores hidden states as rows of the engine's blocks"};
 inline constexpr Fact kDraftWindows{"drafter", "its model has layers that see a window"};
 
 inline constexpr Fact kEvicts{"evictor", "drops keys and values of running streams"};
@@ -95,6 +96,7 @@ inline constexpr Fact kDroppedWindows{"engine", "layers with a window keep only 
 inline constexpr Fact kWindowTables{"engine", "layers with a window have blocks of their own"};
 inline constexpr Fact kNoWindowTables{"engine", "no layers have blocks of their own for a window"};
 inline constexpr Fact kVirtualPool{"engine", "a stream's blocks are contiguous whole pages (kv_pool virtual)"};
+inline constexpr Fact kWidePages{"engine", "pages hold more tokens than a block of the attention pattern"};
 
 inline constexpr Fact kTier{"tier", "moves preempted streams to a tier"};
 inline constexpr Fact kStore{"store", "stores prefixes"};

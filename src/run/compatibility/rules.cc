@@ -43,6 +43,8 @@ constexpr Rule kRules[] = {
     {&kDraftsTrees, &kEncodes, "it encodes whole blocks, in which tokens of a tree cannot move",
      "use a drafter of chains, such as ngram without branches, or f16 or another format of rows"},
     {&kDraftsTrees, &kPattern, "a pattern has no rule for the branches of a tree", kUseChains},
+    {&kHiddenRows, &kTwoFormats, "hidden states are rows of one format", "use one format for keys and values"},
+    {&kHiddenRows, &kRests, "hidden states are stored without rests", "use q8_0 or another format of one part"},
     {&kDrafterLayers, &kPatternRows, "both store layers of their own behind those of the model",
      "use a drafter without, such as ngram, or none"},
 
@@ -93,8 +95,7 @@ constexpr Rule kRules[] = {
      "use an evictor with one budget"},
     {&kLayerTables, &kUnequalHeads, "budgets differ by layer, and a block must fit each of its layers",
      "use an evictor with one budget"},
-    {&kLayerTables, &kVirtualPool, "budgets differ by layer, and layers have no contiguous blocks",
-     "use the pool paged"},
+    {&kLayerTables, &kVirtualPool, "budgets differ by layer, and layers have no contiguous blocks", "choose paged"},
     {&kEvicts, &kWindowsTogether, kOwnWindows,
      "start the engine with an evictor (--evictor), then requests may choose another"},
     {&kMovesKeys, &kLayerTables, "positions=cache needs the same tokens in all layers, which have blocks of their own",
@@ -112,21 +113,25 @@ constexpr Rule kRules[] = {
 
     // KV formats.
     {&kEncodes, &kRecurrent, "it has recurrent layers, which store a state in place of rows", "use f16"},
-    {&kEncodesMost, &kLatent, "its values are parts of its keys", "use f16"},
-    {&kRests, &kLatent, "its values are parts of its keys", "use q8_0"},
-    {&kTwoFormats, &kLatent, "its values are parts of its keys, so that they have one format", "use one format"},
+    {&kEncodesMost, &kLatent, "it has latent attention, whose values are parts of its keys", "use f16"},
+    {&kRests, &kLatent, "it has latent attention, whose values are parts of its keys", "use q8_0"},
+    {&kTwoFormats, &kLatent,
+     "it has latent attention, whose values are parts of its keys, so that they have one format", "use one format"},
     {&kWindowFormats, &kNoWindowTables, "no layers have blocks of their own for a window",
      "omit window=, or give the model a context that is longer than its layers' window and a step together"},
-    {&kEncodes, &kVirtualPool, "its blocks are not whole pages", "use the pool paged"},
+    {&kEncodes, &kVirtualPool, "its blocks are not whole pages", "choose paged"},
     {&kRests, &kUnifiedMax, "it finds no largest weight, by which queries read both parts", "omit the kernel"},
 
     // Attention patterns.
     {&kPattern, &kRecurrent, "it has recurrent layers, which see no single tokens", "omit the pattern"},
     {&kPattern, &kOnlyWindows, "each of its layers sees a window, which it keeps", "omit the pattern"},
+    {&kPattern, &kWidePages, "its blocks of whole pages are larger than the pattern's, or no parts of them",
+     "choose paged, or a larger block="},
     {&kHops, &kEncodesMost,
      "it encodes whole blocks, and values of hops are rows, which no kernel reads beside encoded keys", kUseRows},
     {&kHops, &kRests, "values of hops are stored without rests", "use q8_0, or another pattern"},
-    {&kHops, &kLatent, "its values are parts of its keys, which cannot diffuse", "use hops=1"},
+    {&kHops, &kLatent, "it has latent attention, whose values are parts of its keys, which cannot diffuse",
+     "use hops=1"},
     {&kPatternRows, &kTwoFormats, "rows beside the keys need keys and values of one format", "use one format"},
 
     // Prefixes.
