@@ -1,0 +1,202 @@
+// Every pair of members that an engine or a request can choose, and random triples, on tiny models: what the table of
+// rules (run/compatibility/rules.h) does not refuse answers, and equally for any number of threads and beside other
+// streams; what is refused is refused by a rule, with its message, before anything runs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+
+#include "properties/member_choices.h"
+#include "run/compatibility/rules.h"
+#include "speculate/datastore.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kPairShards = 8;
+const std::string kHeadFiles = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/draft_heads/";
+
+using PairedAnswers = std::map<int64_t, std::vector<TokenId>>;
+
+// Steps until all requests have ended; the answers of the first one.
+PairedAnswers answers_of_first(EngineCore& core, const std::string& what) {
+  PairedAnswers out;
+  std::vector<TokenEvent> events;
+  for (int64_t steps = 0; !core.idle(); ++steps) {
+    events.clear();
+    core.step(events);
+    for (const TokenEvent& event : events) {
+      EXPECT_NE(event.finish, FinishReason::error) << what << ": " << event.error.message;
+      if (event.request == 1 && event.token >= 0) out[event.answer].push_back(event.token);
+    }
+    if (steps > 2000) {
+      ADD_FAILURE() << what << ": does not end";
+      break;
+    }
+  }
+  const auto blocks = core.check_blocks();
+  EXPECT_TRUE(blocks.ok()) << what << ": " << (blocks.ok() ? "" : blocks.error().message);
+  return out;
+}
+
+// Whether the error is the message of a rule.
+bool is_of_a_rule(const Error& error) {
+  return error.kind == ErrorKind::unsupported && error.message.find(" does not go with ") != std::string::npos &&
+         std::ranges::any_of(compatibility_rules(), [&](const Rule& rule) {
+           return error.message.ends_with(fmt::format(": {}; {}", rule.why, rule.advice));
+         });
+}
+
+using ChosenMembers = std::vector<const MemberChoice*>;
+
+std::string names_of(const ChosenMembers& members) {
+  std::string out;
+  for (const MemberChoice* one : members) out += (out.empty() ? "" : " + ") + one->family + " " + one->text;
+  return out;
+}
+
+// A model, and the members that it can have at all: those whose formats and files suit its sizes, or that a rule
+// refuses.
+class Combinations {
+ public:
+  explicit Combinations(const std::string& name) {
+    const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name;
+    model_ = load_for(std::filesystem::exists(folder + "/model.gguf") ? folder + "/model.gguf" : folder, *select_isa());
+    if (!model_) return;
+    const std::string file = fmt::format("{}compatibility_{}", ::testing::TempDir(), getpid());
+    files_ = {kHeadFiles, file + ".rest", file + ".store"};
+    std::vector<TokenId> text;
+    for (TokenId i = 0; i < 400; ++i) text.push_back(i * 7 % 23);
+    const auto& tokenizer = model_->parts().tokenizer;
+    const auto vocabulary =
+        tokenizer ? std::span<const std::string>(tokenizer->spec().tokens) : std::span<const std::string>();
+    const auto written = write_datastore(files_.datastore, model_->info().vocab, vocabulary_hash(vocabulary), text);
+    EXPECT_TRUE(written.ok());
+    for (const int threads : {1, 2}) threads_.push_back(model_->parts().threads->get(threads));
+    choices_ = member_choices(files_, model_->parts().model->spec().width);
+    for (const MemberChoice& one : choices_) {
+      const std::string refused = run({&one}, true);
+      if (refused.empty() || refused.find(" does not go with ") != std::string::npos)
+        usable_.push_back(&one);
+      else
+        left_out_ += fmt::format("  {} {}: {}\n", one.family, one.text, refused);
+    }
+  }
+  ~Combinations() {
+    std::error_code ignored;
+    for (const std::string& file : {files_.datastore, files_.store}) std::filesystem::remove(file, ignored);
+  }
+
+  const ChosenMembers& usable() const { return usable_; }
+  const std::string& left_out() const { return left_out_; }
+
+  // The message that refuses these members; "" if they answer. `alone`: a refusal may be of another kind.
+  std::string run(const ChosenMembers& members, bool alone = false) {
+    const std::string what = names_of(members);
+    EngineOptions o = options();
+    o.max_streams = 4;
+    Request r = make_request(3, 48, 8, model_->info().vocab);
+    bool others_show = false;
+    for (const MemberChoice* one : members) {
+      if (one->engine) one->engine(o);
+      if (one->request) one->request(r);
+      others_show |= one->other_streams_show;
+    }
+    const auto error_of = [&](const Error& error) {
+      EXPECT_TRUE(alone || is_of_a_rule(error)) << what << ": " << error.message;
+      return error.message;
+    };
+    PairedAnswers before;
+    for (const bool beside : {false, true}) {
+      std::filesystem::remove(files_.store);
+      o.threads = beside ? 2 : 1;
+      o.batch_tokens = beside ? 24 : 64;
+      auto core = EngineCore::create(model_, o);
+      if (!core.ok()) return error_of(core.error());
+      if (beside) {
+        EXPECT_TRUE((*core)->add(7, make_request(8, 20, 12, model_->info().vocab)).ok()) << what;
+      }
+      const auto added = (*core)->add(1, r);
+      if (!added.ok()) return error_of(added.error());
+      const PairedAnswers answers = answers_of_first(**core, what);
+      EXPECT_FALSE(answers.empty()) << what;
+      if (beside && !others_show) {
+        EXPECT_EQ(answers, before) << what;
+      }
+      before = answers;
+      if (alone) break;
+    }
+    return "";
+  }
+
+ private:
+  std::shared_ptr<const LanguageModel> model_;
+  std::vector<std::shared_ptr<ThreadPool>> threads_;  // kept, so that not every engine starts its own
+  ChoiceFiles files_;
+  std::vector<MemberChoice> choices_;
+  ChosenMembers usable_;
+  std::string left_out_;
+};
+
+class Compatibility : public ::testing::TestWithParam<std::pair<std::string, int64_t>> {
+ protected:
+  static void TearDownTestSuite() { models().clear(); }
+  static std::map<std::string, std::unique_ptr<Combinations>>& models() {
+    static std::map<std::string, std::unique_ptr<Combinations>> all;
+    return all;
+  }
+  Combinations& model() {
+    auto& one = models()[GetParam().first];
+    if (!one) one = std::make_unique<Combinations>(GetParam().first);
+    return *one;
+  }
+  void run(const ChosenMembers& members) { model().run(members).empty() ? ++accepted_ : ++refused_; }
+
+  int64_t accepted_ = 0, refused_ = 0;
+};
+
+TEST_P(Compatibility, AllPairs) {
+  const ChosenMembers& all = model().usable();
+  EXPECT_GT(all.size(), 100u) << model().left_out();
+  int64_t index = 0;
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t k = i + 1; k < all.size(); ++k)
+      if (all[i]->family != all[k]->family && index++ % kPairShards == GetParam().second) run({all[i], all[k]});
+  EXPECT_GT(accepted_, 100);
+  EXPECT_GT(refused_, 10);
+}
+
+TEST_P(Compatibility, RandomTriples) {
+  const auto shard = static_cast<uint64_t>(GetParam().second);
+  const ChosenMembers& all = model().usable();
+  for (uint64_t i = 0; i < 500 / kPairShards + 1; ++i) {
+    ChosenMembers members;
+    for (uint64_t k = 0; members.size() < 3; ++k) {
+      const auto at = static_cast<size_t>(philox_uniform(shard, i, k) * static_cast<double>(all.size()));
+      const auto same = [&](const MemberChoice* one) { return one->family == all[at]->family; };
+      if (std::ranges::none_of(members, same)) members.push_back(all[at]);
+    }
+    run(members);
+  }
+  EXPECT_GT(accepted_, 0);
+}
+
+std::vector<std::pair<std::string, int64_t>> shards_of(std::initializer_list<const char*> models) {
+  std::vector<std::pair<std::string, int64_t>> out;
+  for (const char* model : models)
+    for (int64_t shard = 0; shard < kPairShards; ++shard) out.emplace_back(model, shard);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Compatibility, ::testing::ValuesIn(shards_of({"draft_heads/target", "mamba"})),
+                         [](const auto& one) {
+                           const std::string& name = one.param.first;
+                           return fmt::format("{}_{}", name.substr(name.find('/') + 1), one.param.second);
+                         });
+
+}  // namespace
+}  // namespace millrace
