@@ -278,9 +278,8 @@ TEST(EvictedDocumentsErrors, NameBoth) {
   for (const char* evictor : {"pyramidkv:budget=40", "spatten:keep=20,final=10", "h2o:budget=20,layers=1.1"})
     EXPECT_EQ(
         refusal(model, evictor, "kvlink", evictor),
-        fmt::format("context kvlink does not go with evictor {}: it has budgets by layer or head, with blocks for "
-                    "each, and documents are copied in blocks of all layers; use an evictor with one budget, such "
-                    "as snapkv",
+        fmt::format("context kvlink does not go with evictor {}: its budgets differ by layer, so that every layer has "
+                    "blocks of its own, and blocks of all layers are needed; omit one of the two",
                     evictor));
   EXPECT_EQ(
       refusal(model, "", "independent", "h2o:budget=20,positions=cache"),

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxRegex = 64 << 10;  // every use of a rule repeats its text
 constexpr int kMaxLarkDepth = 64;
 constexpr size_t kMaxRules = 1000;
-constexpr int64_t kMaxRepeats = 1000;
+constexpr int64_t kMaxLarkRepeats = 1000;
 
 // Lark's own "common" terminals.
 const std::map<std::string_view, std::string_view>& common_terminals() {
@@ -41,7 +41,7 @@ const std::map<std::string_view, std::string_view>& common_terminals() {
   return all;
 }
 
-bool is_name_char(char c) {
+bool is_rule_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -103,7 +103,7 @@ class Translator {
   Result<std::string*> begin_rule(std::string_view text, size_t number) {
     while (text.starts_with('?') || text.starts_with('!')) text.remove_prefix(1);
     size_t end = 0;
-    while (end < text.size() && is_name_char(text[end])) ++end;
+    while (end < text.size() && is_rule_name_char(text[end])) ++end;
     const std::string name(text.substr(0, end));
     std::string_view rest = text.substr(end);
     if (rest.starts_with('{')) return Error::user(fmt::format("line {}: rule templates are not supported", number));
@@ -129,7 +129,7 @@ class Translator {
     std::vector<std::string> names(1);
     bool renamed = false;
     for (const char c : text) {
-      if (is_name_char(c))
+      if (is_rule_name_char(c))
         names.back() += c;
       else if (!names.back().empty())
         names.emplace_back();
@@ -195,7 +195,7 @@ class Translator {
         if (at_ >= text_.size() || std::string_view("|)]").find(text_[at_]) != std::string_view::npos) break;
         if (take("->")) {  // an alias, which matters only for parsing
           skip();
-          while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
+          while (at_ < text_.size() && is_rule_name_char(text_[at_])) ++at_;
           continue;
         }
         MILLRACE_TRY(const std::string part, repeated(depth));
@@ -227,8 +227,8 @@ class Translator {
     skip();
     int64_t value = -1;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9')
-      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMaxRepeats + 1);
-    if (value < 0 || value > kMaxRepeats) return bad(fmt::format("must be a number up to {}", kMaxRepeats));
+      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMaxLarkRepeats + 1);
+    if (value < 0 || value > kMaxLarkRepeats) return bad(fmt::format("must be a number up to {}", kMaxLarkRepeats));
     return value;
   }
 
@@ -244,7 +244,7 @@ class Translator {
     if (c == '"') return text_or_range();
     if (c == '/') return regex();
     size_t end = at_;
-    while (end < text_.size() && is_name_char(text_[end])) ++end;
+    while (end < text_.size() && is_rule_name_char(text_[end])) ++end;
     if (end == at_) return bad("cannot be parsed");
     const std::string name(text_.substr(at_, end - at_));
     at_ = end;
@@ -266,7 +266,7 @@ class Translator {
           c = '\r';
         else if (c == 'f')
           c = '\f';
-        else if (is_name_char(c))
+        else if (is_rule_name_char(c))
           return bad("starts with an escape that is not supported");
       }
       out += c;
