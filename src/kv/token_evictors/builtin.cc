@@ -91,7 +91,7 @@ const Registry<TokenEvictorFactory>& token_evictors() {
                          {"heads", Type::number, "1", 0, 1, "share of the KV heads that the last layer computes, those with the largest outputs; all in the first layer"}}), Loss::lossy, kByLayer}, make_spatten},
       {{"evictor", "key_norm", "keeps the newest tokens and those whose keys have the lowest norm, without looking at attention", "Devoto et al., 2024, A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression",
         with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                          recent_option("0"),
+                          recent_option("50%"),
                           {"skip", Type::integer, "0", 0, 1 << 10, "first layers that keep all tokens, 2 in the paper; each other layer then chooses for itself, by the norms of all its heads"}}, "head")}, make_key_norm},
       {{"evictor", "adaptively_sparse", "keeps in each layer what the checkpoint's gates have not dropped", "Anagnostidis et al., 2023, Dynamic Context Pruning for Efficient and Interpretable Autoregressive Transformers",
         with_gate_rule({}), Loss::lossy, kByGates}, make_adaptively_sparse},
