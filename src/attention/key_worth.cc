@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "attention/codec_tiles.h"
-#include "kv/row_rests.h"
+#include "kv/row_residuals.h"
 
 namespace millrace {
 namespace {
@@ -63,8 +63,8 @@ void add_document_worth(const Batch& batch, const AttentionLayer& layer, const K
                                                                  : tiles->raw_keys(span, head, index, 0);
         key = block + within * dim;
       } else {
-        decode_with_rest(codec, kv.keys(layer.layer, table[index], head) + within * kv.row_bytes(layer.layer),
-                         kv.rest_bytes(layer.layer), dim, row.data());
+        decode_with_residual(codec, kv.keys(layer.layer, table[index], head) + within * kv.row_bytes(layer.layer),
+                             kv.residual_bytes(layer.layer), dim, row.data());
       }
       add_to(columns, judged.evictor->key_worth({key, static_cast<size_t>(dim)}),
              judged.worth.data() + slot * judged.heads);

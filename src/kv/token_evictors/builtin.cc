@@ -128,7 +128,7 @@ const Registry<TokenEvictorFactory>& token_evictors() {
             "keeps the newest tokens and those whose keys have the lowest norm, without looking at attention",
             "Devoto et al., 2024, A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression",
             with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                              recent_option("0"),
+                              recent_option("50%"),
                               {"skip", Type::integer, "0", 0, 1 << 10,
                                "first layers that keep all tokens, 2 in the paper; each other layer then chooses for "
                                "itself, by the norms of all its heads"}},
