@@ -17,13 +17,13 @@
 
 namespace millrace::testing {
 
-struct PartTensor {
+struct WrittenPart {
   std::vector<int64_t> dims;
   std::vector<float> values;
   const Format* format = nullptr;  // format of `bytes`, which then are stored in place of values
   std::vector<uint8_t> bytes = {};
 };
-using PartTensors = std::map<std::string, PartTensor>;
+using PartTensors = std::map<std::string, WrittenPart>;
 
 // Numbers between -scale and scale, a function of the name.
 inline std::vector<float> part_values(const std::string& name, int64_t count, double scale) {
@@ -45,7 +45,7 @@ inline void add_order(PartTensors& to, const std::string& matrix, int64_t cols) 
   const auto random = part_values(matrix + "order", cols, 1);
   for (int64_t c = 0; c < cols; ++c) keys.emplace_back(random[static_cast<size_t>(c)], static_cast<float>(c));
   std::ranges::sort(keys);
-  PartTensor& tensor = to[matrix + ".input_order"];
+  WrittenPart& tensor = to[matrix + ".input_order"];
   tensor.dims = {cols};
   for (const auto& [key, column] : keys) tensor.values.push_back(column);
 }
@@ -63,7 +63,7 @@ inline void add_bias(PartTensors& to, const std::string& matrix, int64_t rows) {
 }
 // Every `step`-th value of the matrix; some rows may have none.
 inline void add_sparse(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols, int64_t step) {
-  PartTensor counts{{rows}, std::vector<float>(static_cast<size_t>(rows))}, columns;
+  WrittenPart counts{{rows}, std::vector<float>(static_cast<size_t>(rows))}, columns;
   for (int64_t at = 3; at < rows * cols; at += step) {
     ++counts.values[static_cast<size_t>(at / cols)];
     columns.values.push_back(static_cast<float>(at % cols));
@@ -86,7 +86,7 @@ inline void add_output_change(PartTensors& to, const std::string& matrix, int64_
 }
 // Every fifth input.
 inline void add_columns(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols) {
-  PartTensor& index = to[matrix + ".column_index"];
+  WrittenPart& index = to[matrix + ".column_index"];
   for (int64_t c = 2; c < cols; c += 5) index.values.push_back(static_cast<float>(c));
   const int64_t n = std::ssize(index.values);
   index.dims = {n};

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/live_stream.h"
 #include "kv/tiers/prefix_store.h"
-#include "run/live_stream.h"
 
 namespace millrace {
 

@@ -1,6 +1,7 @@
 // LoadOptions::router on a whole model: the same bits as a model that was stored with one expert per token, in any
 // batch.
 #include "models/model_runner.h"
+#include "models/router.h"
 #include "run/edited_model_test.h"
 #include "test_paths.h"
 

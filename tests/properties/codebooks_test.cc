@@ -38,8 +38,8 @@ struct BookKind {
 constexpr BookKind kBookKinds[] = {
     {}, {3}, {8, 8, 2, 0, 0}, {5, 2, 1, 12, 16}, {4, 1, 1, 1, 24}, {1, 1, 3, 3, 0}, {8, 8, 2, 12, 0}, {2, 1, 1, 1, 32}};
 
-PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
-  PartTensor out{std::move(dims), {}, find_format("f16"), {}};
+WrittenPart f16_tensor(std::vector<int64_t> dims, const Values& values) {
+  WrittenPart out{std::move(dims), {}, find_format("f16"), {}};
   out.bytes.resize(values.size() * 2);
   out.format->encode(values.data(), out.bytes.data(), std::ssize(values));
   return out;
@@ -74,16 +74,16 @@ void make_words(Values& entries, const BookKind& kind) {
 }
 
 // Any matrix in Q8_0.
-PartTensor rounded_tensor(const PartTensor& values) {
-  PartTensor out{values.dims, {}, find_format("q8_0"), {}};
+WrittenPart rounded_tensor(const WrittenPart& values) {
+  WrittenPart out{values.dims, {}, find_format("q8_0"), {}};
   out.bytes.resize(static_cast<size_t>(out.format->row_bytes(std::ssize(values.values))));
   out.format->encode(values.values.data(), out.bytes.data(), std::ssize(values.values));
   return out;
 }
 
 // A matrix of such weights in Q8_0.
-PartTensor q8_0_tensor(const PartTensor& values) {
-  PartTensor out{values.dims, {}, find_format("q8_0"), {}};
+WrittenPart q8_0_tensor(const WrittenPart& values) {
+  WrittenPart out{values.dims, {}, find_format("q8_0"), {}};
   const uint16_t scale = f32_to_f16(kSmallScale);
   for (size_t i = 0; i < values.values.size(); ++i) {
     if (i % 32 == 0) {
@@ -110,9 +110,9 @@ void add_codebook(const ModelFiles& files, const std::string& name, const BookKi
   if (is_small(kind)) make_small(entries, book.table_values());
   if (is_words(kind)) make_words(entries, kind);
   for (float entry : entries) book.entries.push_back(f32_to_f16(entry));
-  PartTensor indices{{rows, book.row_bytes(cols)}, {}, &codebook_indices(), {}};
+  WrittenPart indices{{rows, book.row_bytes(cols)}, {}, &codebook_indices(), {}};
   indices.bytes.resize(static_cast<size_t>(rows * book.row_bytes(cols)));
-  PartTensor decoded{{rows, cols}, Values(static_cast<size_t>(rows * cols))};
+  WrittenPart decoded{{rows, cols}, Values(static_cast<size_t>(rows * cols))};
   const Values random = part_values(name + "indices", rows * cols * book.books, 1);
   for (int64_t r = 0; r < rows; ++r) {
     uint8_t* row = indices.bytes.data() + r * book.row_bytes(cols);
