@@ -97,12 +97,17 @@ TEST(EngineOptionLimits, StoreOptions) {
   for (double fetch : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(refused(1 << 20, fetch, "importance").find("KV store: fetches more than 0"), 0u) << fetch;
   EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
-  EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store ssd that fetches a part does not go with a simulation"),
-            0u);
+  EngineOptions part = good_options();
+  part.kv_ssd = "store";
+  part.kv_ssd_fetch = 0.5;
+  part.kv_ssd_order = "importance";
+  ManualClock clock;
+  const auto simulated = SimulatedExecutor::create(std::move(*load_cost_model("llama-7b-a100")), clock, part);
+  ASSERT_FALSE(simulated.ok());
+  EXPECT_EQ(simulated.error().message.find("KV store ssd that fetches a part does not go with a simulation"), 0u);
   EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
   EngineOptions no_store = good_options();  // the size is ignored without a file
   no_store.kv_ssd_size = 0;
-  ManualClock clock;
   EXPECT_TRUE(make(no_store, clock).ok());
 }
 

@@ -49,7 +49,8 @@ inline std::vector<std::string> drawn_evictors() {
           "snapkv:budget=16,window=6,kernel=3,slack=5,scope=layer",
           "scissorhands:budget=14,recent=4,history=8,slack=4",
           "window:budget=11,slack=1",
-          "random:budget=13,slack=6,prompt=evicted"};
+          "random:budget=13,slack=6,prompt=evicted",
+          "key_norm:budget=13,recent=4,slack=4,prompt=evicted"};
 }
 
 // Beside a codec, some with room for whole blocks.

@@ -157,8 +157,9 @@ class Run(unittest.TestCase):
                          (2, "millrace: --ctv bf16: --use names the formats already; add values=bf16 there"))
         done = millrace("run", "-m", LLAMA, "-p", "a", "--kv-format", "f16:window=f32")
         self.assertEqual((done.returncode, done.stderr.decode().strip()),
-                         (4, "millrace: KV format f16: window: no layers have blocks of their own here; omit it, or give the "
-                             "model a context that is longer than its layers' window and a step together"))
+                         (4, "millrace: KV format f16:window=f32 does not go with this engine: no layers have blocks of their "
+                             "own for a window; omit window=, or give the model a context that is longer than its layers' "
+                             "window and a step together"))
 
     def test_speculation_counts(self):
         """The counts are those of ngram drafts against the plain answer, step by step."""

@@ -14,13 +14,11 @@ namespace {
 
 constexpr const char* kHead = R"(# What goes with what
 
-An engine, a simulation, a scorer and a request are refused if two of their parts exclude each other. The message names
-both, says why and what to do:
-
-    millrace run -m MODEL --use kv_format=kivi --use drafter=token_recycling -p "Once"
+An engine, a simulation, a scorer and a request are refused if two of their parts exclude each other, such as
+`--use kv_format=kivi --use drafter=token_recycling`. The message names both, and says why and what to do.
 
 Each member of a family, the model, the engine's blocks and the request state facts; one table of rules
-(`src/run/compatibility/rules.cc`) says which facts exclude each other, and there are no other checks of pairs. What the
+(`src/run/compatibility/rules.cc`) says which facts exclude each other, and engines have no other checks of pairs. What the
 table does not name goes together: `tests/properties/compatibility_test.cc` runs all pairs of members and 500 triples.
 
 `millrace techniques --matrix` prints this page.
