@@ -159,6 +159,7 @@ class Compatibility : public ::testing::TestWithParam<std::pair<std::string, int
   int64_t accepted_ = 0, refused_ = 0;
 };
 
+// label(once): the triples run the same code in other combinations
 TEST_P(Compatibility, AllPairs) {
   const ChosenMembers& all = model().usable();
   EXPECT_GT(all.size(), 100u) << model().left_out();
