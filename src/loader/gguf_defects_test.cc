@@ -129,8 +129,9 @@ TEST(GgufDefects, TensorEntries) {
 
 // Tensors that nothing can use are not refused: one without elements is left out, one without dimensions is a value.
 TEST(GgufDefects, EmptyTensorsAndScalars) {
-  const Bytes file = Bytes().gguf(3, 0).info("none", {0}, kQ8_0, 0).info("one", {}, kF32, 0).info("w", {4}, kF32, 32);
-  auto model = open_gguf_image(Bytes(file).pad(32).zeros(64).view(), "m.gguf");
+  Bytes file = Bytes().gguf(3, 0).info("none", {0}, kQ8_0, 0).info("one", {}, kF32, 0).info("w", {4}, kF32, 32);
+  file.pad(32).zeros(64);  // the model's tensors are views of these bytes
+  auto model = open_gguf_image(file.view(), "m.gguf");
   ASSERT_TRUE(model.ok()) << model.error().message;
   ASSERT_EQ(model->tensors.size(), 2u);
   EXPECT_FALSE(model->find("none"));
