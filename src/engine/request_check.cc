@@ -51,7 +51,7 @@ Result<void> check_documents(const Request& request) {
   return {};
 }
 
-// A prompt whose documents are computed apart from each other, and dropped by an evictor behind them.
+// Checks a prompt whose documents are computed separately, and whose tokens an evictor drops behind the documents.
 Result<void> check_joined(const Request& request, const Executor& executor, const EvictionRule& rule) {
   if (rule.whole_tokens(std::ssize(request.prompt)) <= executor.limits().context) return {};
   return Error::user(

@@ -267,7 +267,7 @@ class ScriptedHome final : public KvHome {
   void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
     script_.key_moves.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
   }
-  // What a pass does before each layer.
+  // A pass calls this before its first layer; it reports every layer as ready.
   void before_layers() {
     for (int64_t layer = 0; layer < kScriptedLayers && ready_; ++layer) ready_(layer);
   }

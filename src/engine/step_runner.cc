@@ -163,7 +163,8 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   count_computed(seconds);
 }
 
-// What the pass has observed of its streams. Each block keeps the largest share that it has seen.
+// Applies the observations of the pass to its streams. Each block keeps the largest share of attention that it
+// received.
 void StepRunner::take_output() {
   for (const int64_t chunk : output_.failed) work_[static_cast<size_t>(chunk)].stream->read_failed = true;
   const float* share = output_.shares.data();

@@ -16,8 +16,8 @@ namespace millrace {
 
 class CpuDocuments final : public DocumentPlacer {
  public:
-  // What the options' context needs besides the model, for passes with these limits. `encodes`: a codec encodes the KV
-  // cache. Errors: those of EncodedDocuments, DocumentRows and LinkRows.
+  // Loads the encoder, rows or links that the options' context needs besides the model, for passes with these limits.
+  // `encodes`: a codec encodes the KV cache. Errors: those of EncodedDocuments, DocumentRows and LinkRows.
   static Result<std::unique_ptr<CpuDocuments>> load(const LanguageModel& model, const EngineOptions& options,
                                                     std::shared_ptr<ThreadPool> threads, const ForwardLimits& limits,
                                                     bool encodes);

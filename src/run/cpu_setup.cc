@@ -121,7 +121,7 @@ Result<void> CpuSetup::plan_places() {
   }
   const bool recurrent = layout_.recurrent();
   if (layout_.state_bytes() > 0) {
-    // Of running streams, of swapped ones, and snapshots before drafted tokens.
+    // One state for each running stream, each swapped one, and each snapshot before drafted tokens.
     places_.states = places_.streams * (has_tier(options_) ? 2 : 1) +
                      (options_.drafter.empty() || !recurrent ? 0 : options_.max_streams);
   }

@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-// What a step of an executor may hold.
+// Upper bounds of a step of an executor.
 struct StepBounds {
   int64_t tokens = 0;   // of a step
   int64_t outputs = 0;  // of a step
@@ -32,7 +32,7 @@ std::vector<uint8_t> write_step(const StepOutput& output);
 
 // The references of the result are null, one for each chunk. Errors: corrupt.
 Result<StepInput> read_step_input(std::span<const uint8_t> bytes, const StepBounds& bounds);
-// Of a step with this input. Errors: corrupt.
+// Reads the output of a step that had this input. Errors: corrupt.
 Result<StepOutput> read_step_output(std::span<const uint8_t> bytes, const StepInput& input);
 
 }  // namespace millrace

@@ -67,7 +67,7 @@ struct StepInput {
   std::vector<BlockId> blocks;
   std::vector<StepWindow> windows;
   std::vector<KeySegment> segments;
-  // Of the tokens of trees: index of the parent among the drafted tokens; -1: the stream's last token.
+  // For each token of a tree, the index of its parent among the drafted tokens; -1: the stream's last token.
   std::vector<int32_t> parents;
   std::vector<StepReferences> references;  // by chunk
   bool tables = true;  // false: add_chunk() leaves out blocks and windows, which the executor does not read
@@ -95,7 +95,7 @@ struct StepOutput {
   void clear();
 };
 
-// What a chunk needs to know of its stream.
+// The data of a stream that its chunk is made from.
 struct StepSource {
   StreamRef stream;
   const ContextPlan& context;

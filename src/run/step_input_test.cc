@@ -1,4 +1,4 @@
-// What a chunk of a step holds of its stream.
+// Tests of add_chunk(): the fields of a chunk come from its stream.
 #include "run/step_input.h"
 
 #include <gtest/gtest.h>

@@ -54,7 +54,7 @@ TEST(BlockImage, RoundTrips) {
   EXPECT_EQ(one.image_of(chain[1], 1), image);
 }
 
-// Of the same bytes as a record of a file, but for the seed of its sum.
+// An image has the same bytes as a record of a file, except that its sum has another seed.
 TEST(BlockImage, ItsHeadIsARecordWithoutAPlace) {
   ImagePool one;
   const auto chain = prefix_chain(image_tokens, 4, 0);

@@ -135,7 +135,7 @@ void RedisLink::receive_some() {
   const ssize_t bytes = ::recv(socket_, in_.data(), in_.size(), 0);
   if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (bytes <= 0) return close();
-  // What the reader holds is less than one reply, because next() takes all complete ones.
+  // The reader holds less than one reply, because next() takes all complete ones.
   const auto held = static_cast<int64_t>(reader_->len - reader_->pos);
   if (held > max_value_ + kReceiveBytes || redisReaderFeed(reader_.get(), in_.data(), static_cast<size_t>(bytes)) != 0)
     close();

@@ -22,7 +22,7 @@ void add_kv_format(const KvFormats& formats, const std::string& text, Facts& fac
 void add_switches(const ForwardSwitches& switches, Facts& facts);
 // A model for streams of at most `context` tokens.
 void add_model(const ArchSpec& spec, int64_t context, Facts& facts);
-// What a model's streams keep; also where no model is known.
+// States the facts of what a model's streams keep; also used where no model is known.
 void add_layers(std::span<const KvLayer> layers, int64_t context, Facts& facts);
 // A draft model, whose layers share the blocks of the engine's.
 void add_draft_windows(const ArchSpec& spec, int64_t context, const std::string& text, Facts& facts);

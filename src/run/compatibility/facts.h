@@ -26,7 +26,7 @@ class Facts {
     if (holds) add(fact, who);
   }
   bool has(const Fact& fact) const { return who(fact) != nullptr; }
-  // Null if nobody stated the fact; the first one if several did.
+  // Returns who stated the fact first; null if nobody did.
   const std::string* who(const Fact& fact) const {
     const auto found = std::ranges::find(stated_, &fact, [](const auto& one) { return one.first; });
     return found == stated_.end() ? nullptr : &found->second;

@@ -109,7 +109,7 @@ constexpr EngineFigure kFigures[] = {
      [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
 };
 
-// Of the prefix store, if enabled.
+// Metrics of the prefix store, if it is enabled.
 constexpr EngineFigure kStoreFigures[] = {
     {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
