@@ -7,6 +7,11 @@ namespace {
 
 constexpr int64_t kPatience = 4;  // steps that a donor may stall
 
+// Whether the stream waits for the prefix store, which takes no longer than the store's deadlines.
+bool asks_store(const Sequence& s) {
+  return s.phase == StreamPhase::looking_up || (s.phase == StreamPhase::loading && s.prefix.caches);
+}
+
 int64_t common_tokens(const Sequence& a, const Sequence& b) {
   const auto most = std::min(a.tokens.size(), b.tokens.size());
   return std::mismatch(a.tokens.begin(), a.tokens.begin() + static_cast<ptrdiff_t>(most), b.tokens.begin()).first -
@@ -57,8 +62,8 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
   LiveStream* donor = nullptr;
   for (const StreamPtr& other : lists_.running()) {
     const Sequence& o = other->sequence;
-    if (other.get() == &stream || o.phase != StreamPhase::running || o.held_back || !o.prefix.caches ||
-        o.prefix.scope != s.prefix.scope)
+    const bool computes = o.phase == StreamPhase::running || o.phase == StreamPhase::looking_up;
+    if (other.get() == &stream || !computes || o.held_back || !o.prefix.caches || o.prefix.scope != s.prefix.scope)
       continue;
     const int64_t lent = o.prompt_apart ? o.prompt_tokens : o.size();
     const int64_t common = std::min({common_tokens(s, o), s.adoptable(), lent}) / block_tokens * block_tokens;
@@ -98,6 +103,7 @@ void PrefixService::end_waits() {
     Sequence& s = stream->sequence;
     if (s.prefix.donor == 0) continue;
     const LiveStream* donor = lists_.find(s.prefix.donor);
+    if (donor && asks_store(donor->sequence)) continue;
     const int64_t ready = donor ? donor->sequence.shareable() : 0;
     if (donor && donor->sequence.phase == StreamPhase::running && ready < s.prefix.donor_tokens) {
       s.prefix.donor_stalled = ready > s.prefix.donor_computed ? 0 : s.prefix.donor_stalled + 1;

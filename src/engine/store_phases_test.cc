@@ -59,6 +59,30 @@ TEST(StorePhases, AStreamLooksUpWhileOthersRun) {
   e.expect_no_tickets();
 }
 
+// Requests that arrive together with one prompt ask the store once, whatever it answers.
+TEST(StorePhases, SimultaneousRequestsLookUpOnce) {
+  for (const TokenId first : {1000, 8000}) {  // stored, and not
+    AsksAStore e;
+    const int64_t before = e.script.lookups, computed = e.core->stats().prompt_tokens;
+    e.add(3, scripted_request(first, 18, 1));
+    e.add(4, scripted_request(first, 18, 1));
+    EXPECT_EQ(e.watch(1), (Lines{"admit 3 4; | 3 looks 0/18 0, 4 held 0/18 0"}));
+    for (int i = 0; i < 10; ++i) e.step();  // longer than a donor may stall
+    EXPECT_EQ(e.streams(), "3 looks 0/18 0, 4 held 0/18 0");
+    EXPECT_EQ(e.script.lookups, before + 1);
+    e.script.lookup_ready = true;
+    e.step();
+    if (first == 1000) {
+      EXPECT_EQ(e.streams(), "3 loads 0/18 4, 4 held 0/18 0");
+    }
+    e.script.load_ready = true;
+    e.run();
+    EXPECT_EQ(e.script.loads.size(), first == 1000 ? 1u : 0u);
+    EXPECT_EQ(e.core->stats().prompt_tokens - computed, first == 1000 ? 2 + 2 : 18 + 2);
+    e.expect_no_tickets();
+  }
+}
+
 // With nothing else to run the engine waits for the answer, a little at a time.
 TEST(StorePhases, AnIdleEngineWaitsForTheAnswer) {
   AsksAStore e;
