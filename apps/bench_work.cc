@@ -6,7 +6,7 @@
 #include "formats/format.h"
 #include "kv/kv_formats.h"
 #include "models/arch.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -76,28 +76,28 @@ ActiveValues latent_values(const ArchSpec& spec, const LayerSpec& layer) {
   return {static_cast<double>(in), static_cast<double>(layer.heads * sizes.value * (sizes.rank + spec.width))};
 }
 
+// The state space of a layer; with heads it is Mamba-2.
+ActiveValues ssm_values(const ArchSpec& spec, const SsmSpec& ssm) {
+  const int64_t in = ssm.heads > 0 ? spec.width * (2 * ssm.inner + 2 * ssm.groups * ssm.state + ssm.heads)
+                                   : ssm.inner * (2 * spec.width + 2 * (ssm.rank + ssm.state));
+  return {static_cast<double>(in), static_cast<double>(ssm.inner * spec.width)};
+}
+
 ActiveValues active_values(const ArchSpec& spec) {
   const int64_t key_value = spec.width * spec.head_dim * 2 * spec.kv_heads;
   const int64_t query_output = spec.width * spec.head_dim * 2 * spec.heads;
   const int64_t matrices = spec.gated ? 3 : 2;
   ActiveValues active;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.mixer->state_kind == StateKind::recurrent) {
-      const SsmSpec& ssm = layer.ssm;
-      const int64_t params = ssm.rank + 2 * ssm.state;
-      active.always += static_cast<double>(ssm.inner * (2 * spec.width + params + ssm.rank));
-      (&layer == &spec.layers.back() ? active.for_output : active.always) +=
-          static_cast<double>(ssm.inner * spec.width);
-      continue;
-    }
     double& rest = &layer == &spec.layers.back() ? active.for_output : active.always;
-    if (layer.mixer->state_kind == StateKind::latent) {
-      active.always += latent_values(spec, layer).always;
-      rest += latent_values(spec, layer).for_output;
-    } else {
-      active.always += static_cast<double>(key_value);
-      rest += static_cast<double>(query_output);
-    }
+    const auto add = [&](const ActiveValues& values) {
+      active.always += values.always;
+      rest += values.for_output;
+    };
+    if (keeps(layer, StateKind::recurrent)) add(ssm_values(spec, layer.ssm));
+    if (keeps(layer, StateKind::latent)) add(latent_values(spec, layer));
+    if (keeps(layer, StateKind::keys)) add({static_cast<double>(key_value), static_cast<double>(query_output)});
+    if (!layer.mlp) continue;
     const int64_t mlp = layer.moe
                             ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
                             : matrices * spec.hidden;
@@ -117,7 +117,7 @@ class WorkCounter {
     kv_activation_ = test.kv_format == "f32" ? Activation::f32 : Activation::bf16;
     const auto formats = find_kv_formats(test.kv_format, model.parts().kernels);  // checked: it has run already
     if (!formats.ok()) return;
-    const bool latent = spec_.layers.front().mixer->state_kind == StateKind::latent;  // a value is a part of its key
+    const bool latent = keeps(spec_.layers.front(), StateKind::latent);  // a value is a part of its key
     const KvLayout layout = formats->layout(
         test.block_tokens, {{.kv_heads = spec_.kv_heads, .head_dim = spec_.head_dim, .values_in_keys = latent}});
     key_bytes_ = window_key_bytes_ =
@@ -143,10 +143,9 @@ class WorkCounter {
     work_.bytes += std::min(1.0, outputs) * matrices_.head_bytes;
     operations(matrices_.head) += 2 * outputs * static_cast<double>(spec_.width * spec_.vocab);
     for (const LayerSpec& layer : spec_.layers) {
-      if (layer.mixer->state_kind == StateKind::recurrent) {  // its state is read and written
-        work_.bytes += 2 * 4 * spans * static_cast<double>(layer.mixer->state(layer).state_values);
-        continue;
-      }
+      if (keeps(layer, StateKind::recurrent))  // its state is read and written
+        work_.bytes += 2 * 4 * spans * static_cast<double>(layer_state(layer).state_values);
+      if (!keeps(layer, StateKind::keys) && !keeps(layer, StateKind::latent)) continue;
       const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
       work_.bytes +=
           spans * std::min(depth + count, most + count - 1) * (layer.window > 0 ? window_key_bytes_ : key_bytes_);

@@ -160,8 +160,10 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   out["positions"] = rope_text(spec);
   out["attention"] = windows_text(spec);
   for (const LayerSpec& layer : spec.layers) {
-    auto& count = out["mixers"][std::string(layer.mixer->name)];
-    count = count.is_null() ? 1 : count.get<int64_t>() + 1;
+    for (const LayerMixer& one : layer.mixers) {
+      auto& count = out["mixers"][std::string(one.mixer->name)];
+      count = count.is_null() ? 1 : count.get<int64_t>() + 1;
+    }
   }
   if (auto compressed = compression_json(files); !compressed.is_null()) out["compressed"] = std::move(compressed);
   for (const auto& [name, group] : group_tensors(files)) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kv/kv_formats.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "sampling/logprobs.h"
 
 namespace millrace {
@@ -21,9 +21,9 @@ double bytes_of(const Weight& weight) {
 double bytes_of(const MlpWeights& mlp) { return bytes_of(mlp.gate) + bytes_of(mlp.up) + bytes_of(mlp.down); }
 
 double mixer_bytes(const LayerWeights& layer) {
-  if (!layer.mixer) return bytes_of(layer.q) + bytes_of(layer.k) + bytes_of(layer.v) + bytes_of(layer.output);
-  double bytes = bytes_of(layer.output);
-  for (const Weight* weight : layer.mixer->matrices()) bytes += bytes_of(*weight);
+  double bytes = bytes_of(layer.q) + bytes_of(layer.k) + bytes_of(layer.v) + bytes_of(layer.output);
+  if (layer.mixer)
+    for (const Weight* weight : layer.mixer->matrices()) bytes += bytes_of(*weight);
   return bytes;
 }
 
@@ -43,9 +43,8 @@ Result<std::unique_ptr<SkipMeasure>> SkipMeasure::create(std::shared_ptr<const L
                                                          const SkipMeasureOptions& options) {
   const auto& parts = model->parts();
   const ArchSpec& spec = parts.model->spec();
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.mixer->state_kind == StateKind::recurrent)
-      return Error::unsupported("draft-search: the model has recurrent layers, and cannot draft for itself");
+  if (keeps(spec, StateKind::recurrent))
+    return Error::unsupported("draft-search: the model has recurrent layers, and cannot draft for itself");
   auto made = std::unique_ptr<SkipMeasure>(new SkipMeasure());
   made->options_ = options;
   const int64_t window = made->options_.window = std::min(options.window, parts.model->context());

@@ -186,7 +186,10 @@ Result<void> KvLayout::check() const {
     if (values() != format && layer.values_in_keys)
       return Error::unsupported(fmt::format(
           "KV format {}: values of latent attention are parts of its keys, so they have one format", format_name()));
-    if (layer.elsewhere || layer.simulated || (layer.state_values > 0 && layer.state_values <= kMaxState)) continue;
+    if (layer.elsewhere || layer.simulated) continue;
+    if (layer.state_values > kMaxState)
+      return Error::user(fmt::format("KV cache: layer {} has a state of {} values", i, layer.state_values));
+    if (layer.state_values > 0 && layer.kv_heads == 0) continue;
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));

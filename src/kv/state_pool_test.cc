@@ -81,5 +81,31 @@ TEST(StatePool, IsBesideTheBlocks) {
   EXPECT_FALSE(KvPool::create(layout, 5, options).ok());
 }
 
+// One layer with keys and a state: its blocks and its slot are as if they were two layers'.
+TEST(StatePool, ALayerMayHaveKeysToo) {
+  KvLayout layout{find_format("f16"), 4, {{2, 32, 100}, {1, 32}}};
+  EXPECT_TRUE(layout.check().ok());
+  EXPECT_TRUE(layout.recurrent());
+  EXPECT_FALSE(layout.prefixes_shared());
+  EXPECT_EQ(layout.block_bytes(), 2 * 4 * (2 + 1) * 32 * 2);
+  EXPECT_EQ(layout.state_bytes(), 448);
+  KvPoolOptions options;
+  options.states = 2;
+  auto pool = KvPool::create(layout, 5, options);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->bytes(), 5 * layout.block_bytes() + 2 * 448);
+  const BlockId block = *pool->allocate();
+  const StateId slot = *pool->states().allocate();
+  std::fill_n(pool->keys(0, block, 1), 4 * pool->row_bytes(0), uint8_t{7});
+  std::fill_n(pool->states().values(0, slot), 100, 3.0f);
+  EXPECT_EQ(pool->keys(0, block, 1)[0], 7);
+  EXPECT_EQ(pool->states().values(0, slot)[99], 3.0f);
+
+  layout.layers[0].head_dim = 0;
+  EXPECT_EQ(layout.check().error().message, "KV cache: layer 0 has 2 heads of 0 values");
+  layout.layers[0] = {2, 32, (int64_t{1} << 32) + 1};
+  EXPECT_EQ(layout.check().error().message, "KV cache: layer 0 has a state of 4294967297 values");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "models/arch/common.h"
 #include "models/arch/rope_fields.h"
 #include "models/arch/unread_fields.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 namespace {
@@ -121,11 +121,11 @@ nlohmann::ordered_json language_fields(const nlohmann::ordered_json& config) {
 Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
   for (const LayerSpec& layer : spec.layers)
-    if (const std::string problem = layer.mixer->problem(spec, layer); !problem.empty()) return bad(problem);
+    if (const std::string problem = mixers_problem(spec, layer); !problem.empty()) return bad(problem);
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
   if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
   for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale,
-                      spec.attention_softcap, spec.final_softcap})
+                      spec.gate_scale, spec.mlp_scale, spec.attention_softcap, spec.final_softcap})
     if (!std::isfinite(scale)) return bad(fmt::format("a scale or soft-cap of the configuration is {}", scale));
   for (const auto& rope : spec.ropes) {
     if (!(rope.factor > 0.0)) return bad(fmt::format("rope scaling factor {}", rope.factor));

@@ -2,6 +2,7 @@
 // has a file in models/arch/ that fills it from a GGUF file's metadata or a Hugging Face config.json.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -62,14 +63,19 @@ struct MoeSpec {
   bool operator==(const MoeSpec&) const = default;
 };
 
-// A selective state space (models/mixers/mamba.cc).
+// A selective state space (models/mixers/mamba.cc, mamba2.cc).
 struct SsmSpec {
   int64_t inner = 0;      // channels
   int64_t state = 0;      // values of each channel's state
   int64_t taps = 0;       // taps of the causal convolution
-  int64_t rank = 0;       // rank of the projection to step sizes
+  int64_t rank = 0;       // Mamba: rank of the projection to step sizes
   bool log_a = false;     // the file stores log(-A), not A
   bool conv_bias = true;  // the convolution has one
+  // Mamba-2:
+  int64_t heads = 0;        // heads of inner / heads channels, which share a step size and a decay
+  int64_t groups = 0;       // groups of adjacent heads, which share B and C
+  bool gated_norm = false;  // after the gate, an RMS norm over the channels of each group; true: it must be stored
+  std::array<float, 5> scales = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};  // factors of z, x, B, C and the step sizes
 
   bool operator==(const SsmSpec&) const = default;
 };
@@ -95,14 +101,23 @@ struct GateSizes {
   bool operator==(const GateSizes&) const = default;
 };
 
-// A layer: its mixer, which moves information between tokens, then its MLP. A layer of one kind all over the model
-// leaves its sizes 0: set_own_sizes() fills them from ArchSpec.
+// One of a layer's mixers, and the factor of its output.
+struct LayerMixer {
+  const Mixer* mixer = &kAttentionMixer;
+  float scale = 1.0f;
+
+  bool operator==(const LayerMixer&) const = default;
+};
+
+// A layer: its mixers, which move information between tokens, then its MLP. All mixers read the same normed rows, and
+// the layer adds their outputs (models/layer_mixers.h). A layer of one kind all over the model leaves its sizes 0:
+// set_own_sizes() fills them from ArchSpec.
 struct LayerSpec {
   int64_t window = 0;  // keys seen, itself included; 0: all
   int rope = 0;        // index into ArchSpec::ropes; -1: no positions
   bool moe = false;
-  bool mlp = true;  // false: the layer is its mixer alone
-  const Mixer* mixer = &kAttentionMixer;
+  bool mlp = true;  // false: the layer is its mixers alone
+  std::vector<LayerMixer> mixers = std::vector<LayerMixer>(1);
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;   // dims of queries and keys
@@ -127,6 +142,8 @@ struct ArchSpec {
   int64_t hidden = 0;  // inner width of the dense MLP
   bool gated = true;   // down(act(gate x) * up x), or down(act(up x))
   HiddenActivation activation = HiddenActivation::silu;
+  float gate_scale = 1.0f;  // factor of an MLP's gate, before its activation
+  float mlp_scale = 1.0f;   // factor of a gated MLP's output
   NormKind norm = NormKind::rms;
   float norm_eps = 1e-5f;
   float norm_offset = 0.0f;  // Gemma's checkpoints hold w - 1

@@ -47,7 +47,7 @@ ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, in
   for (const RopeSpec& rope : spec.ropes) sizes.rotated += rope.rotated;
   for (LayerSpec layer : spec.layers) {
     set_own_sizes(spec, layer);
-    layer.mixer->declare(layer, limits, threads, sizes);
+    for (const LayerMixer& one : layer.mixers) one.mixer->declare(layer, limits, threads, sizes);
     if (layer.moe)
       declare_experts(layer.experts, limits.switches.expert_capacity, sizes);
     else if (layer.mlp)

@@ -7,7 +7,7 @@
 
 #include "models/background_packer.h"
 #include "models/blocks/blocks.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/model_builder.h"
 #include "models/router.h"
 #include "models/skipped_blocks.h"
@@ -170,17 +170,17 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
       pass_shortcut(shortcut, at.of(kind), batch->size(), context);
     };
     if (mixes) {
-      const Mixer& mixer = *layer.mixer;
-      const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
+      const ActivationRows x =
+          start_block(weights.attention_norm, first_matrix(layer, weights), batch->size(), context);
       for (ForwardObserver* observer : context.hooks.observers())
         observer->residual(i, context.residual.as<float>(), batch->size(), spec_.width);
-      mixer.begin({spec_, layer, i, weights, *batch, context}, x);
+      begin_mixers({spec_, layer, i, weights, *batch, context}, x);
       if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
-        batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);
+        batch = &keep_outputs(spec_, *batch, &layer, context);
         if (batch->size() == 0) break;
         if (batch != &all) find_prefixes(*batch, context);
       }
-      mixer.finish({spec_, layer, i, weights, *batch, context});
+      finish_mixers({spec_, layer, i, weights, *batch, context});
     }
     pass(weights.attention_shortcut, LinearKind::attention_shortcut, mixes);
     if (mixes) context.pending = &weights.attention_post_norm;
@@ -209,8 +209,8 @@ void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& contex
   const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
   const WeightLease lease = acquire(index, context);
   const LayerWeights& weights = layers_[static_cast<size_t>(index)];
-  const ActivationRows x = start_block(weights.attention_norm, layer.mixer->first(weights), batch.size(), context);
-  layer.mixer->begin({spec_, layer, index, weights, batch, context}, x);
+  const ActivationRows x = start_block(weights.attention_norm, first_matrix(layer, weights), batch.size(), context);
+  begin_mixers({spec_, layer, index, weights, batch, context}, x);
 }
 
 void Model::add_pending(int64_t tokens, ForwardContext& context) const {
@@ -219,7 +219,7 @@ void Model::add_pending(int64_t tokens, ForwardContext& context) const {
 }
 
 ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
-  const Batch& batch = keep_outputs(spec_, all, {}, context);
+  const Batch& batch = keep_outputs(spec_, all, nullptr, context);
   const ActivationRows x = start_block(output_norm_, head_, batch.size(), context);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->hidden(context.normed.as<float>(), batch.size(), spec_.width);

@@ -65,7 +65,7 @@ struct LayerWeights {
   Weight q, k, v, output;
   std::vector<float> q_bias, k_bias, v_bias, output_bias;
   std::vector<float> q_norm, k_norm;
-  std::unique_ptr<MixerWeights> mixer;  // null: attention
+  std::unique_ptr<MixerWeights> mixer;  // weights of the mixer that is not attention; null: there is none
   MlpWeights mlp;
   // Mixture of experts: router [experts, width], one MLP each, and the shared one with its gate [1, width].
   Weight router, shared_gate;

@@ -11,7 +11,7 @@
 #include "models/background_packer.h"
 #include "models/blocks/rope.h"
 #include "models/layer_matrices.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/packed_cache.h"
 #include "models/tensor_train_loader.h"
 #include "models/weight_parts_loader.h"
@@ -108,7 +108,7 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   MILLRACE_TRY(layer.mlp_norm, load_norm(prefix + "ffn_norm", spec.pre_norm && sizes.mlp));
   MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
   MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
-  MILLRACE_TRY_VOID(sizes.mixer->load(loader_, prefix, spec, sizes, layer));
+  MILLRACE_TRY_VOID(load_mixers(loader_, prefix, spec, sizes, layer));
   MILLRACE_TRY(layer.gates, load_token_gates(loader_, prefix, spec.width));
   MILLRACE_TRY(layer.attention_shortcut, load_shortcut(index, false));
   if (!sizes.mlp) return {};

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/forward_context.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/model.h"
 
 namespace millrace {
@@ -18,7 +18,7 @@ class KeyRotation {
   // latent.
   KeyRotation(const ArchSpec& spec, const LayerSpec& layer, std::span<const double> frequencies, int64_t positions)
       : half_(std::ssize(frequencies)),
-        at_(layer.mixer->state_kind == StateKind::latent ? layer.head_dim - 2 * half_ : 0),
+        at_(keeps(layer, StateKind::latent) ? layer.head_dim - 2 * half_ : 0),
         halves_(spec.rope_style == RopeStyle::half),
         turn_(2 * frequencies.size()) {
     // Without a scheme's attention factor: the keys have it already.
@@ -48,7 +48,7 @@ void Model::move_keys(const KeyMove& move, ForwardContext& context) const {
   const int64_t block_tokens = kv.layout().block_tokens;
   for (int64_t i = 0; i < spec_.layer_count(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    if (layer.mixer->state_kind == StateKind::recurrent || layer.rope < 0) continue;
+    if (keeps(layer, StateKind::recurrent) || layer.rope < 0) continue;
     const KeyRotation rotation(spec_, layer, rope_frequencies_[static_cast<size_t>(layer.rope)], move.positions);
     const int64_t stored = context.first_kv_layer + i;
     const int64_t dim = layer.head_dim, heads = kv.layout().layers[static_cast<size_t>(stored)].kv_heads;

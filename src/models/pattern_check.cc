@@ -7,7 +7,7 @@
 #include "attention/fitted_pattern.h"
 #include "attention/flat_rows.h"
 #include "attention/pattern_layers.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 
@@ -52,7 +52,7 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
   const int64_t sets = pattern_layer_sets(pattern);
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.mixer->state_kind == StateKind::recurrent)
+    if (keeps(layer, StateKind::recurrent))
       return Error::unsupported(
           fmt::format("attention {}: this model has recurrent layers, which see no single tokens", pattern->text()));
     if (layer.window > 0 && layer.window < limits.context) continue;

@@ -4,7 +4,7 @@
 
 #include <cassert>
 
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 namespace {
@@ -70,10 +70,9 @@ void reserve_visibility(int64_t spans, int64_t tokens, Batch& batch) {
 }
 
 Result<void> check_visible(const ArchSpec& spec, std::string_view what) {
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.mixer->state_kind == StateKind::recurrent)
-      return Error::unsupported(
-          fmt::format("{}: the model has recurrent layers, whose state is of every token before it", what));
+  if (keeps(spec, StateKind::recurrent))
+    return Error::unsupported(
+        fmt::format("{}: the model has recurrent layers, whose state is of every token before it", what));
   return {};
 }
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "loader/model_files.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "run/draft_draw.h"
 #include "run/embedded_model.h"
 #include "run/executor_stream.h"
@@ -34,12 +34,11 @@ Result<void> check_vocabulary(const LanguageModel& target, const LanguageModel& 
 }
 
 Result<void> check_layers(const ArchSpec& spec, const std::string& path) {
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.mixer->state_kind == StateKind::recurrent)
-      return Error::unsupported(
-          fmt::format("drafter draft: {} has recurrent layers, which cannot take back a rejected token; choose a draft "
-                      "model of attention layers",
-                      path));
+  if (keeps(spec, StateKind::recurrent))
+    return Error::unsupported(
+        fmt::format("drafter draft: {} has recurrent layers, which cannot take back a rejected token; choose a draft "
+                    "model of attention layers",
+                    path));
   return {};
 }
 

@@ -72,7 +72,9 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
 }
 
 // Models with another mixer than attention are refused.
-bool converted(const std::string& name) { return !name.starts_with("mamba") && !name.starts_with("deepseek"); }
+bool converted(const std::string& name) {
+  return !name.starts_with("mamba") && !name.starts_with("deepseek") && !name.starts_with("falcon_h1");
+}
 
 std::vector<std::string> convertible_names() {
   std::vector<std::string> names;
@@ -307,7 +309,7 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
 }
 
 TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}}) {
+  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}}) {
     const std::string from = (golden() / name / "model.gguf").string();
     const auto report = convert(from, Scratch() / "out");
     ASSERT_FALSE(report.ok());

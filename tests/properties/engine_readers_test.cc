@@ -131,7 +131,7 @@ TEST_P(EngineReaders, ManyRowsAtOnceWithOneStream) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineReaders, ::testing::Values("llama", "gemma3", "qwen2moe", "mamba"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineReaders, ::testing::Values("llama", "gemma3", "qwen2moe", "mamba", "falcon_h1"),
                          [](const auto& one) { return one.param; });
 
 TEST(EngineReader, ReadsAllOfAPromptThatIsCachedOrFillsTheContext) {

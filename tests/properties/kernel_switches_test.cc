@@ -45,10 +45,10 @@ TEST_P(FusedKernels, SameBitsAsPartsOneByOne) {
     expect_same_bits(run_some(model, with_kernels({std::string("fused:parts=") + parts}, options(2))), fused);
 }
 
-// Biases and LayerNorm; norms of heads and experts; norms behind blocks; a mixer without heads; a latent.
+// Biases and LayerNorm; norms of heads and experts; norms behind blocks; a mixer without heads; a latent; two mixers.
 INSTANTIATE_TEST_SUITE_P(Models, FusedKernels,
-                         ::testing::Values("gpt2", "qwen2", "qwen3moe", "gemma3", "olmo2", "mamba",
-                                           "deepseek2_groups"));
+                         ::testing::Values("gpt2", "qwen2", "qwen3moe", "gemma3", "olmo2", "mamba", "deepseek2_groups",
+                                           "falcon_h1"));
 
 class Gemv : public ::testing::TestWithParam<const char*> {};
 

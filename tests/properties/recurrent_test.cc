@@ -170,7 +170,7 @@ TEST_P(Recurrent, AnswersAndBeams) {
 
 std::vector<RecurrentCase> recurrent_cases() {
   std::vector<RecurrentCase> all;
-  for (const char* model : {"mamba", "mamba_odd"})
+  for (const char* model : {"mamba", "mamba_odd", "falcon_h1", "falcon_h1_norm"})
     for (Isa isa : isa_levels()) all.push_back({model, isa});
   return all;
 }
@@ -243,6 +243,19 @@ TEST(RecurrentMemory, StatesAreCounted) {
     EXPECT_EQ(core->stats().states_free, states);
     EXPECT_EQ(core->stats().kv_bytes, states * kState) << "blocks have no bytes";
   }
+}
+
+// Layers of attention and a state space: a stream holds blocks and a slot.
+TEST(RecurrentMemory, BlocksAreBesideTheStates) {
+  auto model = load_for(golden_model("falcon_h1"), *select_isa());
+  ASSERT_TRUE(model);
+  // Two layers: 64 channels of 3 earlier inputs, 48 of 8 values; one KV head of 32 dims.
+  constexpr int64_t kState = 2 * (64 * 3 + 48 * 8) * 4, kToken = 2 * 2 * 32 * 4;
+  const KvLayout layout{find_format("f32"), 16, model->parts().model->kv_layers()};
+  EXPECT_EQ(layout.state_bytes(), kState);
+  EXPECT_EQ(layout.bytes_per_token(), kToken);
+  auto core = make_core(model, options());
+  EXPECT_EQ(core->stats().kv_bytes, core->stats().states * kState + core->stats().kv_blocks * 16 * kToken);
 }
 
 TEST(RecurrentMemory, TheBudgetHoldsThem) {

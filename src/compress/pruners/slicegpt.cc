@@ -23,6 +23,7 @@
 #include "compress/structural_pass.h"
 #include "models/convert/format_choice.h"
 #include "models/layer_matrices.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 namespace {
@@ -228,7 +229,7 @@ class SliceGpt final : public StructuralPass {
  private:
   static Result<void> check(const ArchSpec& spec) {
     const bool plain = std::ranges::all_of(
-        spec.layers, [](const LayerSpec& layer) { return layer.mixer == &kAttentionMixer && layer.mlp && !layer.moe; });
+        spec.layers, [](const LayerSpec& layer) { return is_plain_attention(layer) && layer.mlp && !layer.moe; });
     const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
     if (spec.norm != NormKind::rms || !spec.pre_norm || spec.post_norm || spec.norm_offset != 0 ||
         spec.learned_positions || !plain)

@@ -11,6 +11,8 @@ inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxContext = int64_t{1} << 31;
 inline constexpr int64_t kMaxExperts = 65536;
+inline constexpr int64_t kMaxTaps = 64;     // taps of a causal convolution
+inline constexpr int64_t kMaxState = 4096;  // values of one channel's state
 
 void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
 void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);

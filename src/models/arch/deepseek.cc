@@ -26,7 +26,7 @@ void set_latent(ArchSpec& spec, const LatentSpec& sizes, double scores_factor) {
       static_cast<float>(scores_factor * scores_factor / std::sqrt(static_cast<double>(sizes.query())));
   spec.ropes[0].rotated = sizes.rotated;
   for (LayerSpec& layer : spec.layers) {
-    layer.mixer = &kLatentMixer;
+    layer.mixers = {{&kLatentMixer}};
     layer.latent = sizes;
     layer.head_dim = spec.head_dim;
     layer.value_dim = sizes.rank;

@@ -10,12 +10,10 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kNoLimit = int64_t{1} << 20;  // the state has no trained length; converters write this one
-constexpr int64_t kMaxTaps = 64;
-constexpr int64_t kMaxState = 4096;
 
 void set_layers(ArchSpec& spec, int64_t layers, const SsmSpec& ssm) {
   LayerSpec layer;
-  layer.mixer = &kMambaMixer;
+  layer.mixers = {{&kMambaMixer}};
   layer.rope = -1;
   layer.mlp = false;
   layer.ssm = ssm;

@@ -179,7 +179,7 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   if (tiles) tiles->encode(context.pool());
 }
 
-const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context) {
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerSpec* layer, ForwardContext& context) {
   if (static_cast<int64_t>(batch.output_rows.size()) == batch.size()) return batch;
   float* residual = context.residual.as<float>();
   float* pending = context.pending ? context.block_out.as<float>() : nullptr;
@@ -192,7 +192,10 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
     const int64_t i = kept.size();
     if (i != t) {
       std::copy_n(residual + t * spec.width, spec.width, residual + i * spec.width);
-      if (mixed.rows) std::copy_n(mixed.rows + t * mixed.width, mixed.width, mixed.rows + i * mixed.width);
+      for (size_t m = 0; layer && m < layer->mixers.size(); ++m) {
+        const MixedRows mixed = layer->mixers[m].mixer->rows(*layer, context);
+        std::copy_n(mixed.rows + t * mixed.width, mixed.width, mixed.rows + i * mixed.width);
+      }
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
     const BatchSpan& span = span_of(batch.spans, t);

@@ -83,9 +83,9 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
 // pool, which another model has stored.
 void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t stored, const LayerWeights& weights,
                            const Batch& batch, const ActivationRows& rows, ForwardContext& context);
-// Moves the residual, `mixed` and pending rows of batch.output_rows to the front; returns the resulting batch, which is
-// `batch` itself if it has no other rows.
-const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context);
+// Moves the residual and pending rows of batch.output_rows to the front, and the rows of the mixers of `layer`, which
+// have begun (null: none has). Returns the resulting batch, which is `batch` itself if it has no other rows.
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerSpec* layer, ForwardContext& context);
 
 // context.normed, rounded in `rows` -> context.block_out. `at`: the layer and the MLP.
 void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,

@@ -4,6 +4,8 @@ namespace millrace {
 
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n) {
   if (spec.gated) {
+    if (spec.gate_scale != 1.0f) kernels.scale(gate, spec.gate_scale, n);
+    if (spec.mlp_scale != 1.0f) kernels.scale(up, spec.mlp_scale, n);
     switch (spec.activation) {
       case HiddenActivation::silu: kernels.silu_mul(gate, up, gate, n); return;
       case HiddenActivation::gelu_tanh: kernels.gelu_tanh_mul(gate, up, gate, n); return;

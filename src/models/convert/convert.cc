@@ -16,7 +16,7 @@
 #include "models/convert/format_choice.h"
 #include "models/convert/matrix_scales.h"
 #include "models/convert/output.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 namespace {
@@ -135,9 +135,10 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   MILLRACE_TRY(ConversionTarget target, find_target(options.format, gguf));
   MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer, options.open));
   for (const LayerSpec& layer : input.spec.layers)
-    if (layer.mixer != &kAttentionMixer)
-      return Error::unsupported(
-          fmt::format("{}: conversion of layers with the mixer '{}'", options.input, layer.mixer->name));
+    for (const LayerMixer& one : layer.mixers)
+      if (one.mixer != &kAttentionMixer)
+        return Error::unsupported(
+            fmt::format("{}: conversion of layers with the mixer '{}'", options.input, one.mixer->name));
   MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
 
   target.layers = std::ssize(input.spec.layers);

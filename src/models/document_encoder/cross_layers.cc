@@ -7,7 +7,7 @@
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
 #include "models/document_encoder/document_encoder.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -84,7 +84,7 @@ Result<void> CrossLayers::read_config(const ArchSpec& target) {
   spec_.layers.assign(static_cast<size_t>(count), LayerSpec{.rope = -1, .mlp = false});
   for (LayerSpec& layer : spec_.layers) {
     set_own_sizes(spec_, layer);
-    if (const std::string problem = layer.mixer->problem(spec_, layer); !problem.empty())
+    if (const std::string problem = mixers_problem(spec_, layer); !problem.empty())
       return Error::corrupt(fmt::format("{}: {}", config.source(), problem));
   }
   return {};

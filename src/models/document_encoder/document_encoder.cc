@@ -8,7 +8,7 @@
 #include "models/arch/unread_fields.h"
 #include "models/blocks/blocks.h"
 #include "models/blocks/rope.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/visible.h"
 #include "models/weight_loader.h"
 #include "models/weight_packer.h"
@@ -66,7 +66,7 @@ Result<void> DocumentEncoder::read_config() {
   spec_.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   for (LayerSpec& layer : spec_.layers) {
     set_own_sizes(spec_, layer);
-    if (const std::string problem = layer.mixer->problem(spec_, layer); !problem.empty())
+    if (const std::string problem = mixers_problem(spec_, layer); !problem.empty())
       return Error::corrupt(fmt::format("{}: encoder_config: {}", source, problem));
   }
   if (!(spec_.norm_eps >= 0.0f && spec_.norm_eps < 1.0f))

@@ -9,7 +9,7 @@
 #include "loader/hf_model.h"
 #include "models/arch/common.h"
 #include "models/blocks/rope.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/weight_packer.h"
 
 namespace millrace {
@@ -52,7 +52,7 @@ Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& ta
   spec.parts = target.parts;  // of the model's head
   LayerSpec& layer = spec.layers[0];
   set_own_sizes(spec, layer);
-  if (const std::string problem = layer.mixer->problem(spec, layer); !problem.empty())
+  if (const std::string problem = mixers_problem(spec, layer); !problem.empty())
     return Error::corrupt(fmt::format("{}: {}", files.path, problem));
   spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   DraftRopes ropes;

@@ -4,7 +4,7 @@
 
 #include "models/blocks/blocks.h"
 #include "models/draft_heads/model_head.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -52,7 +52,7 @@ Result<std::unique_ptr<LongspecLayer>> LongspecLayer::load(const std::string& pa
 
 Result<void> LongspecLayer::check_target() const {
   const LayerSpec &own = spec_.layers[0], &last = target_.spec().layers.back();
-  if (last.mixer->state_kind != StateKind::keys || last.window > 0)
+  if (!keeps(last, StateKind::keys) || last.window > 0)
     return Error::unsupported(
         fmt::format("{}: attends to the keys and values of the model's last layer, and this model's does not have "
                     "those of all tokens",

@@ -8,7 +8,7 @@
 #include "models/blocks/blocks.h"
 #include "models/blocks/rope.h"
 #include "models/layer_matrices.h"
-#include "models/mixers/mixer.h"
+#include "models/layer_mixers.h"
 
 namespace millrace {
 namespace {
@@ -72,7 +72,7 @@ Result<void> MtpLayer::load_layer(const std::string& prefix) {
   LayerSpec& sizes = spec_.layers[0];
   MILLRACE_TRY(layer_.attention_norm.scale, loader.vector(prefix + "attn_norm.weight", spec_.width));
   MILLRACE_TRY(layer_.mlp_norm.scale, loader.vector(prefix + "ffn_norm.weight", spec_.width));
-  MILLRACE_TRY_VOID(sizes.mixer->load(loader, prefix, spec_, sizes, layer_));
+  MILLRACE_TRY_VOID(load_mixers(loader, prefix, spec_, sizes, layer_));
   if (!sizes.moe) return load_mlp(loader, spec_, prefix, sizes.hidden, layer_);
   MILLRACE_TRY(sizes.experts.selection_bias,
                loader.optional_vector(prefix + "exp_probs_b.bias", sizes.experts.experts));
@@ -124,8 +124,8 @@ void MtpLayer::forward(const Batch& batch, const float* features, uint8_t* scrat
           {{LinearId{}, join_, kNoBias, residual}});
   const LayerSpec& layer = spec_.layers[0];
   const MixerCall call{spec_, layer, 0, layer_, batch, context};
-  layer.mixer->begin(call, normed_for(layer_.attention_norm, layer.mixer->first(layer_), tokens, context));
-  layer.mixer->finish(call);
+  begin_mixers(call, normed_for(layer_.attention_norm, first_matrix(layer, layer_), tokens, context));
+  finish_mixers(call);
   add_out(tokens, context);
   const ActivationRows y = normed_for(layer_.mlp_norm, layer.moe ? layer_.router : layer_.mlp.up, tokens, context);
   if (layer.moe)

@@ -1,7 +1,7 @@
 // Mixer: moves information between the tokens of a stream. Each mixer is one file in models/mixers/. A layer names its
-// mixer (LayerSpec::mixer); layers of one model may have different ones. A mixer's run has two halves. begin() updates
-// the stream's stored data with all tokens of the batch. finish() computes the outputs, in the last layer only for the
-// tokens whose logits are needed.
+// mixers (LayerSpec::mixers); layers of one model may have different ones. A mixer's run has two halves. begin()
+// updates the stream's stored data with all tokens of the batch. finish() computes the outputs, in the last layer only
+// for the tokens whose logits are needed. models/layer_mixers.h runs the mixers of a layer together.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace millrace {
 class ForwardContext;
 class WeightLoader;
 
-// Data that a stream keeps of its earlier tokens.
+// Data that a stream keeps of its earlier tokens for one mixer.
 enum class StateKind : uint8_t {
   keys,       // keys and values of every token, in blocks of the KV pool
   latent,     // one row per token that all heads share, in blocks; a value is the first part of its key
@@ -59,7 +59,7 @@ struct Mixer {
                        LayerWeights& weights) = nullptr;
   // The matrix that reads the normed rows first.
   const Weight& (*first)(const LayerWeights& weights) = nullptr;
-  // context.normed, rounded in `x` for first() -> rows()
+  // context.normed, rounded in `x` for first() -> rows(). The layer's other mixers read context.normed, too.
   void (*begin)(const MixerCall& call, const ActivationRows& x) = nullptr;
   MixedRows (*rows)(const LayerSpec& layer, ForwardContext& context) = nullptr;
   // rows() -> context.block_out
@@ -68,6 +68,7 @@ struct Mixer {
 
 extern const Mixer kLatentMixer;  // kAttentionMixer: arch_spec.h
 extern const Mixer kMambaMixer;
+extern const Mixer kMamba2Mixer;
 
 const Registry<const Mixer*>& mixers();
 
