@@ -67,7 +67,8 @@ WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
   if (files_.kind == ModelFiles::Kind::gguf) {
-    const StoredTensor* stored = files_.find(canonical);
+    const StoredTensor* stored =
+        arch_.gguf_names.empty() ? files_.find(canonical) : files_.find(gguf_name(arch_, canonical));
     return stored || !has_parts_ ? stored : find_factored(files_, canonical);
   }
   std::string name = huggingface_name(arch_, canonical);

@@ -71,8 +71,12 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
   return worst / largest;
 }
 
-// Models with another mixer than attention are refused.
-bool converted(const std::string& name) { return !name.starts_with("mamba") && !name.starts_with("deepseek"); }
+// Models with another mixer than attention are refused, and gpt-oss has no way back to a folder.
+bool converted(const std::string& name) {
+  for (const char* family : {"mamba", "deepseek", "gpt_oss"})
+    if (name.starts_with(family)) return false;
+  return true;
+}
 
 std::vector<std::string> convertible_names() {
   std::vector<std::string> names;
