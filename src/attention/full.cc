@@ -211,6 +211,8 @@ struct Attend {
     join_partial(kernels, rows, layer.values(), partial, total);
   }
 
+  const float* sinks_of(const Unit& u) const { return layer.sinks ? layer.sinks + u.head * group : nullptr; }
+
   // Divides the total by its sum. In `out` the heads of one query are adjacent, and queries are a whole row apart.
   void finish(const Unit& u, const Partial& total) const {
     const int64_t dims = layer.values(), width = layer.out_width();
@@ -219,7 +221,7 @@ struct Attend {
       if (i + 1 < u.queries)
         for (int64_t d = 0; d < group * dims; d += kLineFloats) __builtin_prefetch(row + width + d, 1);
       kernels.attention_merge(1, group, group, dims, total.max + i * group, total.sum + i * group,
-                              total.acc + i * group * dims, nullptr, row);
+                              total.acc + i * group * dims, sinks_of(u), row);
     }
   }
 
@@ -229,7 +231,8 @@ struct Attend {
     float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
     for (int64_t r = 0; r < u.queries * group; ++r)
       if (set[static_cast<size_t>(r)])
-        kernels.attention_merge(1, 1, 1, dims, total.max + r, total.sum + r, total.acc + r * dims, nullptr,
+        kernels.attention_merge(1, 1, 1, dims, total.max + r, total.sum + r, total.acc + r * dims,
+                                layer.sinks ? sinks_of(u) + r % group : nullptr,
                                 first + r / group * width + r % group * dims);
   }
 
@@ -415,6 +418,7 @@ AttentionLayer AttentionLayer::of_head(int64_t head) const {
   own.heads = group_heads();
   own.kv_heads = 1;
   own.per_head_tables = false;
+  if (sinks) own.sinks = sinks + head * group_heads();
   own.row_heads = row_heads > 0 ? row_heads : heads;
   return own;
 }

@@ -28,6 +28,9 @@ struct AttentionLayer {
   // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
   // (KvLayout::per_head_tables). Without a pattern, windows, tiles and gates.
   bool per_head_tables = false;
+  // A further logit of each head's softmax, whose weight goes to no value [heads]; null: none. Not with patterns that
+  // diffuse values (attention/hop_values.h).
+  const float* sinks = nullptr;
   int64_t row_heads = 0;  // heads in a row of queries and outputs, if the layer's heads are only some of them; 0: heads
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }

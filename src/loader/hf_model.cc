@@ -10,6 +10,7 @@
 #include "loader/grouped_rows.h"
 #include "loader/hf_text.h"
 #include "loader/hf_weights.h"
+#include "loader/interleaved_experts.h"
 #include "loader/json_check.h"
 #include "loader/mlx_affine.h"
 #include "loader/quantized/quantized.h"
@@ -112,6 +113,7 @@ Result<ModelFiles> open_huggingface(const std::string& path) {
   MILLRACE_TRY_VOID(unpack_mlx_affine(model, config));
   MILLRACE_TRY_VOID(unpack_quantized(model, config));
   MILLRACE_TRY_VOID(unpack_grouped_rows(model, config));
+  MILLRACE_TRY_VOID(unpack_interleaved_experts(model));
   MILLRACE_TRY_VOID(read_huggingface_tokenizer(model, folder, config));
   MILLRACE_TRY_VOID(read_chat_templates(model, folder));
   MILLRACE_TRY_VOID(read_generation_config(model, folder));

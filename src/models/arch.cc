@@ -123,6 +123,9 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   for (const LayerSpec& layer : spec.layers)
     if (const std::string problem = mixers_problem(spec, layer); !problem.empty()) return bad(problem);
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
+  if (spec.activation == HiddenActivation::clamped_swiglu && !(spec.gated && spec.activation_limit > 0.0f))
+    return bad(fmt::format("activation {} without a gate, or with limit {}", activation_name(spec.activation),
+                           spec.activation_limit));
   if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
   for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale,
                       spec.gate_scale, spec.mlp_scale, spec.attention_softcap, spec.final_softcap})
@@ -196,6 +199,14 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
   if (spec.attention_scale == 0.0f && spec.head_dim > 0)
     spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   return spec;
+}
+
+std::string gguf_name(const Arch& arch, std::string_view canonical) {
+  for (const GgufName& rule : arch.gguf_names) {
+    std::string_view layer, expert;
+    if (match_pattern(rule.canonical, canonical, layer, expert)) return fill_pattern(rule.stored, layer, expert);
+  }
+  return std::string(canonical);
 }
 
 std::string huggingface_name(const Arch& arch, std::string_view canonical) {

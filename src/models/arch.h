@@ -22,6 +22,11 @@ struct TensorName {
   std::string_view huggingface;
 };
 
+struct GgufName {
+  std::string_view canonical;
+  std::string_view stored;
+};
+
 struct Arch {
   std::string_view name;                      // GGUF's general.architecture
   std::vector<std::string_view> huggingface;  // class names in config.json's architectures
@@ -40,6 +45,8 @@ struct Arch {
   // (models/arch/unread_fields.h).
   std::vector<std::string_view> harmless_fields = {};
   std::vector<TensorName> names = {};  // in addition to, and before, the common ones
+  // Canonical name -> the name in the family's GGUF files, where they differ.
+  std::vector<GgufName> gguf_names = {};
   // For writing (models/convert/): GGUF's architecture name if that is the name of another member. This member handles
   // the GGUF files whose spec `takes` accepts, and the member of that name handles all others.
   std::string_view gguf_name = {};
@@ -57,5 +64,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files);
 
 // The Hugging Face name of a canonical tensor name, empty if there is none.
 std::string huggingface_name(const Arch& arch, std::string_view canonical);
+// The name of a canonical tensor name in GGUF files.
+std::string gguf_name(const Arch& arch, std::string_view canonical);
 
 }  // namespace millrace

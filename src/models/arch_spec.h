@@ -17,7 +17,8 @@ extern const Mixer kAttentionMixer;
 enum class NormKind : uint8_t { rms, layer };
 enum class QkNorm : uint8_t { none, head, full };  // none; RMS over each head (Qwen3, Gemma3); over all heads (OLMo2)
 enum class RopeStyle : uint8_t { half, interleaved };  // pairs (i, i + n/2), or (2i, 2i + 1)
-enum class HiddenActivation : uint8_t { silu, gelu_tanh, gelu_erf, relu };
+// clamped_swiglu (gpt-oss): g sigmoid(1.702 g) (u + 1), with the gate g at most, and u within, a limit.
+enum class HiddenActivation : uint8_t { silu, gelu_tanh, gelu_erf, relu, clamped_swiglu };
 
 // One rotation scheme; layers refer to it by index. Frequencies are theta^(-2i/rotated), then scaled.
 struct RopeSpec {
@@ -142,8 +143,9 @@ struct ArchSpec {
   int64_t hidden = 0;  // inner width of the dense MLP
   bool gated = true;   // down(act(gate x) * up x), or down(act(up x))
   HiddenActivation activation = HiddenActivation::silu;
-  float gate_scale = 1.0f;  // factor of an MLP's gate, before its activation
-  float mlp_scale = 1.0f;   // factor of a gated MLP's output
+  float activation_limit = 7.0f;  // limit of clamped_swiglu
+  float gate_scale = 1.0f;        // factor of an MLP's gate, before its activation
+  float mlp_scale = 1.0f;         // factor of a gated MLP's output
   NormKind norm = NormKind::rms;
   float norm_eps = 1e-5f;
   float norm_offset = 0.0f;  // Gemma's checkpoints hold w - 1
@@ -158,6 +160,7 @@ struct ArchSpec {
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;
   float attention_softcap = 0.0f;
+  bool attention_sinks = false;  // each head's softmax has one more logit, learned, whose weight goes to no value
   float final_softcap = 0.0f;
   MoeSpec moe;
   std::vector<LayerSpec> layers;

@@ -26,6 +26,31 @@ Result<void> load_mlp(WeightLoader& loader, const ArchSpec& spec, const std::str
   return {};
 }
 
+// Biases of all experts [experts, n], or none.
+static Result<std::vector<float>> load_expert_biases(WeightLoader& loader, const std::string& name, int64_t experts,
+                                                     int64_t n) {
+  if (!loader.find(name)) return std::vector<float>();
+  return loader.table(name, experts, n);
+}
+
+static Result<void> load_biases(WeightLoader& loader, const ArchSpec& spec, const std::string& prefix,
+                                const MoeSpec& moe, LayerWeights& layer) {
+  const std::pair<const char*, std::vector<float> MlpWeights::*> parts[] = {
+      {"ffn_gate_exps.bias", &MlpWeights::gate_bias},
+      {"ffn_up_exps.bias", &MlpWeights::up_bias},
+      {"ffn_down_exps.bias", &MlpWeights::down_bias}};
+  for (const auto& [name, bias] : parts) {
+    const int64_t n = bias == &MlpWeights::down_bias ? spec.width : moe.hidden;
+    MILLRACE_TRY(const auto all, load_expert_biases(loader, prefix + name, moe.experts, n));
+    for (size_t e = 0; !all.empty() && e < layer.experts.size(); ++e) {
+      const auto first = all.begin() + static_cast<int64_t>(e) * n;
+      (layer.experts[e].*bias).assign(first, first + n);
+    }
+  }
+  MILLRACE_TRY(layer.router_bias, loader.optional_vector(prefix + "ffn_gate_inp.bias", moe.experts));
+  return {};
+}
+
 // Experts are stored in one stacked tensor [experts, rows, cols], or individually.
 static Result<MlpWeights> load_expert(WeightLoader& loader, const std::string& path, const ArchSpec& spec,
                                       const std::string& prefix, const MoeSpec& moe, int64_t expert) {
@@ -60,6 +85,7 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
                       expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
+  MILLRACE_TRY_VOID(load_biases(loader, spec, prefix, moe, layer));
   if (moe.shared_hidden > 0) {
     MILLRACE_TRY(layer.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
     MILLRACE_TRY(layer.shared.up, loader.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));

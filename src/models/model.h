@@ -65,10 +65,12 @@ struct LayerWeights {
   Weight q, k, v, output;
   std::vector<float> q_bias, k_bias, v_bias, output_bias;
   std::vector<float> q_norm, k_norm;
+  std::vector<float> sinks;             // [heads], only with ArchSpec::attention_sinks
   std::unique_ptr<MixerWeights> mixer;  // weights of the mixer that is not attention; null: there is none
   MlpWeights mlp;
   // Mixture of experts: router [experts, width], one MLP each, and the shared one with its gate [1, width].
   Weight router, shared_gate;
+  std::vector<float> router_bias;
   std::vector<MlpWeights> experts;
   MlpWeights shared;
   // Multiplies the residual stream that passes the layer's mixer or MLP, before the block's output is added: [width,

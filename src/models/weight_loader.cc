@@ -67,11 +67,8 @@ WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
   if (files_.kind == ModelFiles::Kind::gguf) {
-    const StoredTensor* stored = files_.find(canonical);
-    // llama.cpp writes Falcon-H1's ffn_norm without the suffix.
-    constexpr std::string_view kSuffix = ".weight";
-    if (!stored && canonical.ends_with("_norm.weight"))
-      stored = files_.find(canonical.substr(0, canonical.size() - kSuffix.size()));
+    const StoredTensor* stored = files_.find(gguf_name(arch_, canonical));
+    if (!stored) stored = files_.find(canonical);
     return stored || !has_parts_ ? stored : find_factored(files_, canonical);
   }
   std::string name = huggingface_name(arch_, canonical);

@@ -114,18 +114,33 @@ class ConvertBytes : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(report->left_out.empty());
   }
 
+  // Folders that store the rows of experts in turns are read and not written.
+  bool writes_folder(const fs::path& from, const fs::path& to) const {
+    if (!GetParam().starts_with("gpt_oss")) return true;
+    ThreadPool pool(2);
+    const auto report = convert_model({from, to, "", "", false, {}}, pool);
+    EXPECT_FALSE(report.ok());
+    if (!report.ok()) {
+      EXPECT_EQ(report.error().kind, ErrorKind::unsupported);
+      EXPECT_NE(report.error().message.find("convert to GGUF"), std::string::npos) << report.error().message;
+    }
+    return false;
+  }
+
   fs::path scratch_;
 };
 
 TEST_P(ConvertBytes, AreThoseOfTheOtherFile) {
   convert(golden(), scratch_ / "there.gguf");
   expect_same_bytes(bytes_in(scratch_ / "there.gguf"), bytes_in(golden() / "model.gguf"));
+  if (!writes_folder(golden() / "model.gguf", scratch_ / "folder")) return;
   convert(golden() / "model.gguf", scratch_ / "folder");
   expect_same_bytes(bytes_in(scratch_ / "folder"), bytes_in(golden()));
 }
 
 // Matrices that opening separates are joined again.
 TEST_P(ConvertBytes, OfAFolderToAFolderAreTheSame) {
+  if (!writes_folder(golden(), scratch_ / "same")) return;
   convert(golden(), scratch_ / "same");
   expect_same_bytes(bytes_in(scratch_ / "same"), bytes_in(golden()));
 }

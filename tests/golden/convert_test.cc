@@ -71,9 +71,11 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
   return worst / largest;
 }
 
-// Models with another mixer than attention are refused.
+// Models with another mixer than attention are refused, and gpt-oss has no way back to a folder.
 bool converted(const std::string& name) {
-  return !name.starts_with("mamba") && !name.starts_with("deepseek") && !name.starts_with("falcon_h1");
+  for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss"})
+    if (name.starts_with(family)) return false;
+  return true;
 }
 
 std::vector<std::string> convertible_names() {

@@ -350,6 +350,15 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   EXPECT_EQ(refused.error().message,
             "attention full does not go with this model: it has recurrent layers, which see no single tokens; omit the "
             "pattern");
+
+  const auto sinks = LanguageModel::load(golden_model("gpt_oss"), {.threads = 1, .context = 128});
+  ASSERT_TRUE(sinks.ok());
+  plain.kernels = {"attention=diffuser:hops=2"};
+  const auto hops = EngineCore::create(*sinks, plain);
+  ASSERT_FALSE(hops.ok());
+  EXPECT_EQ(hops.error().message,
+            "attention diffuser does not go with this model: its heads give weight to a sink, which has no value that "
+            "could diffuse; use hops=1");
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST_P(Bits, DoNotDependOnPrefixReuse) {
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (Isa isa : isa_levels()) {
-    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2"})
+    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2", "gpt_oss"})
       out.push_back({model, "f16", isa});
     for (const char* kv : {"f32", "bf16"}) out.push_back({"llama3", kv, isa});
     for (const char* kv : {"f16", "bf16"}) out.push_back({"deepseek2_groups", kv, isa});

@@ -120,7 +120,7 @@ TEST_P(DraftTrees, ThePrefixIndexGetsThePathOnly) {
                        [](const Truth& truth) { return std::make_unique<ScriptedTree>(truth, 15, 2); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DraftTrees, ::testing::Values("llama", "gemma3", "qwen3moe", "deepseek2"),
+INSTANTIATE_TEST_SUITE_P(Models, DraftTrees, ::testing::Values("llama", "gemma3", "qwen3moe", "gpt_oss", "deepseek2"),
                          [](const auto& one) { return one.param; });
 
 std::string error_of(const char* model, const EngineOptions& o) {

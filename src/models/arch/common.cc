@@ -18,10 +18,15 @@ struct NamedActivation {
 
 // The first name of an activation is the one that is written.
 constexpr NamedActivation kActivationNames[] = {
-    {"silu", HiddenActivation::silu},           {"swish", HiddenActivation::silu},
-    {"gelu", HiddenActivation::gelu_erf},       {"gelu_pytorch_tanh", HiddenActivation::gelu_tanh},
-    {"gelu_new", HiddenActivation::gelu_tanh},  {"gelu_fast", HiddenActivation::gelu_tanh},
-    {"gelu_tanh", HiddenActivation::gelu_tanh}, {"relu", HiddenActivation::relu},
+    {"silu", HiddenActivation::silu},
+    {"swish", HiddenActivation::silu},
+    {"gelu", HiddenActivation::gelu_erf},
+    {"gelu_pytorch_tanh", HiddenActivation::gelu_tanh},
+    {"gelu_new", HiddenActivation::gelu_tanh},
+    {"gelu_fast", HiddenActivation::gelu_tanh},
+    {"gelu_tanh", HiddenActivation::gelu_tanh},
+    {"relu", HiddenActivation::relu},
+    {"clamped_swiglu", HiddenActivation::clamped_swiglu},
 };
 
 bool is_sliding(ConfigReader& config, const std::string& layer_type) {

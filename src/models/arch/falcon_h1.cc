@@ -128,6 +128,7 @@ const Arch kFalconH1 = {
               {"blk.{l}.ssm_d", "model.layers.{l}.mamba.D"},
               {"blk.{l}.ssm_norm.weight", "model.layers.{l}.mamba.norm.weight"},
               {"blk.{l}.ssm_out.weight", "model.layers.{l}.mamba.out_proj.weight"}},
+    .gguf_names = {{"blk.{l}.ffn_norm.weight", "blk.{l}.ffn_norm"}},  // llama.cpp's files; others have the suffix
 };
 
 }  // namespace millrace

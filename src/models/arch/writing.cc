@@ -294,6 +294,8 @@ std::string spec_difference(const ArchSpec& left, const ArchSpec& right) {
       {"attention scale", {left.attention_scale, right.attention_scale}},
       {"residual scale", {left.residual_scale, right.residual_scale}},
       {"logit scale", {left.logit_scale, right.logit_scale}},
+      {"attention sinks", {left.attention_sinks, right.attention_sinks}},
+      {"limit of the activation", {left.activation_limit, right.activation_limit}},
       {"attention soft-cap", {left.attention_softcap, right.attention_softcap}},
       {"final soft-cap", {left.final_softcap, right.final_softcap}},
       {"experts", {left.moe.experts, right.moe.experts}},

@@ -288,7 +288,8 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
 
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {
-  const AttentionLayer attention = stored_layer(spec, layer, index, context);
+  AttentionLayer attention = stored_layer(spec, layer, index, context);
+  if (!weights.sinks.empty()) attention.sinks = weights.sinks.data();
   attend_and_project(attention, index, weights, batch, &context.key_lifetimes, context);
   weigh_outputs(attention.group, batch, spec.width, context);
 }

@@ -1,6 +1,20 @@
+#include <algorithm>
+
 #include "models/blocks/blocks.h"
 
 namespace millrace {
+namespace {
+
+constexpr float kSwigluSlope = 1.702f;
+
+// g sigmoid(a g) is silu(a g) / a.
+void clamped_swiglu(const KernelTable& kernels, float limit, float* gate, float* up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) gate[i] = kSwigluSlope * std::min(gate[i], limit);
+  for (int64_t i = 0; i < n; ++i) up[i] = (std::clamp(up[i], -limit, limit) + 1.0f) / kSwigluSlope;
+  kernels.silu_mul(gate, up, gate, n);
+}
+
+}  // namespace
 
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n) {
   if (spec.gated) {
@@ -14,6 +28,7 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
         kernels.relu(gate, n);
         for (int64_t i = 0; i < n; ++i) gate[i] *= up[i];
         return;
+      case HiddenActivation::clamped_swiglu: clamped_swiglu(kernels, spec.activation_limit, gate, up, n); return;
     }
   }
   switch (spec.activation) {
@@ -24,6 +39,7 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
     case HiddenActivation::gelu_tanh: kernels.gelu_tanh(up, n); return;
     case HiddenActivation::gelu_erf: kernels.gelu_erf(up, n); return;
     case HiddenActivation::relu: kernels.relu(up, n); return;
+    case HiddenActivation::clamped_swiglu: return;  // check_spec() has refused it
   }
 }
 

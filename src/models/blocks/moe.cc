@@ -16,6 +16,8 @@ namespace {
 const std::vector<float> kNoBias;
 constexpr int32_t kPadding = -1;  // in context.expert_rows, and for dropped pairs
 
+const float* bias_of(const std::vector<float>& bias) { return bias.empty() ? nullptr : bias.data(); }
+
 // Counting sort of (token, rank) pairs by expert into context.expert_rows.
 void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context) {
   auto& begin = context.expert_begin;
@@ -81,9 +83,13 @@ struct ExpertJobs {
       context.expert_parts[at] = {.weight = &expert.gate,
                                   .x = mine,
                                   .y = context.gate.as<float>() + begin * moe.hidden,
-                                  .y_stride = moe.hidden};
-      context.expert_parts[at + 1] = {
-          .weight = &expert.up, .x = mine, .y = context.up.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
+                                  .y_stride = moe.hidden,
+                                  .bias = bias_of(expert.gate_bias)};
+      context.expert_parts[at + 1] = {.weight = &expert.up,
+                                      .x = mine,
+                                      .y = context.up.as<float>() + begin * moe.hidden,
+                                      .y_stride = moe.hidden,
+                                      .bias = bias_of(expert.up_bias)};
       return at + 2;
     });
   }
@@ -94,10 +100,12 @@ struct ExpertJobs {
       mine.tokens = rows;
       mine.data += begin * in.stride;
       context.expert_sources[at] = {id(LinearKind::down, e), context.gate.as<float>() + begin * moe.hidden};
-      context.expert_parts[at] = {.weight = &experts[static_cast<size_t>(e)].down,
+      const MlpWeights& expert = experts[static_cast<size_t>(e)];
+      context.expert_parts[at] = {.weight = &expert.down,
                                   .x = mine,
                                   .y = context.expert_out.as<float>() + begin * width,
-                                  .y_stride = width};
+                                  .y_stride = width,
+                                  .bias = bias_of(expert.down_bias)};
       return at + 1;
     });
   }
@@ -163,7 +171,7 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
   const int64_t tokens = rows.tokens;
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
-  project(context, normed, rows, {{at.of(LinearKind::router), weights.router, kNoBias, logits}});
+  project(context, normed, rows, {{at.of(LinearKind::router), weights.router, weights.router_bias, logits}});
   const ActivationRows x =
       activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {

@@ -9,6 +9,7 @@
 
 #include "base/ordered_json.h"
 #include "formats/format.h"
+#include "loader/interleaved_experts.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
@@ -53,7 +54,7 @@ std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, Format
     tensor.name = stack.empty() ? source.name : stack;
     tensor.format = formats.choose(source, tensor.name, source.cols, special_matrix(source.name));
     tensor.dims = {source.rows, source.cols};
-    if (source.is_vector || source.rows == 1) tensor.dims = {source.rows * source.cols};
+    if (source.rows == 1 || (source.is_vector && source.cols == 1)) tensor.dims = {source.rows * source.cols};
     if (!stack.empty()) tensor.dims = {1, source.rows, source.cols};
     tensor.parts.push_back(std::move(source));
     out.push_back(std::move(tensor));
@@ -164,6 +165,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
   ConversionPlan plan;
   FormatChoice formats(true, false, target, report);
   plan.tensors = gguf_outputs(std::move(sources), formats);
+  for (OutputTensor& tensor : plan.tensors) tensor.name = gguf_name(*arch, tensor.name);
   set_general_keys(plan.writer, arch->name, model_name(input), plan.tensors);
   for (const auto& [key, value] : config.items()) set_json(plan.writer, key, value);
   set_generation_keys(plan.writer, input.files);
@@ -372,6 +374,12 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
           fmt::format("{}: tensor {}: a Hugging Face folder has no place for the matrices between the blocks of a "
                       "sliced model",
                       input.files.path, stored.name));
+  const Arch* folder = to_gguf ? nullptr : arch_for_huggingface(input.spec);
+  if (folder && has_interleaved_experts(folder->huggingface.front()))
+    return Error::unsupported(
+        fmt::format("{}: a folder of {} stores the rows of its experts in turns, which cannot be written; convert to "
+                    "GGUF",
+                    input.files.path, folder->name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
   MILLRACE_TRY(ConversionPlan plan,
                other_kind

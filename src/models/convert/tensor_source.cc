@@ -125,6 +125,7 @@ class Lister {
     }
     MILLRACE_TRY_VOID(add_matrix(prefix + "attn_output.weight", spec_.width, q));
     MILLRACE_TRY_VOID(add_bias(prefix + "attn_output.bias", spec_.width));
+    if (spec_.attention_sinks) MILLRACE_TRY_VOID(add_vector(prefix + "attn_sinks.weight", spec_.heads));
     return add_gates(prefix);
   }
 
@@ -150,9 +151,21 @@ class Lister {
     return add_bias(prefix + "ffn_down.bias", spec_.width);
   }
 
+  // [experts, n]
+  Result<void> add_expert_biases(const std::string& name, int64_t experts, int64_t n) {
+    if (!exists(name)) return {};
+    SourceTensor tensor;
+    tensor.name = name;
+    tensor.is_vector = true;
+    tensor.rows = experts;
+    tensor.cols = n;
+    return add(std::move(tensor), name, experts);
+  }
+
   Result<void> add_experts(const std::string& prefix) {
     const MoeSpec& moe = spec_.moe;
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec_.width));
+    MILLRACE_TRY_VOID(add_bias(prefix + "ffn_gate_inp.bias", moe.experts));
     for (const char* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
       const bool down = part == std::string_view("ffn_down");
       SourceTensor tensor;
@@ -165,6 +178,7 @@ class Lister {
         tensor.first_row = one ? e * tensor.rows : 0;
         MILLRACE_TRY_VOID(add(tensor, one ? stacked : tensor.name, one ? moe.experts * tensor.rows : tensor.rows));
       }
+      MILLRACE_TRY_VOID(add_expert_biases(prefix + part + "_exps.bias", moe.experts, tensor.rows));
     }
     if (moe.shared_hidden == 0) return {};
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec_.width));

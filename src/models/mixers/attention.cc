@@ -76,6 +76,9 @@ Result<void> load_attention(WeightLoader& loader, const std::string& prefix, con
     MILLRACE_TRY(layer.q_norm, loader.vector(prefix + "attn_q_norm.weight", full ? q : sizes.head_dim));
     MILLRACE_TRY(layer.k_norm, loader.vector(prefix + "attn_k_norm.weight", full ? kv : sizes.head_dim));
   }
+  if (spec.attention_sinks) {
+    MILLRACE_TRY(layer.sinks, loader.vector(prefix + "attn_sinks.weight", sizes.heads));
+  }
   return {};
 }
 

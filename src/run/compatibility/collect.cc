@@ -172,6 +172,7 @@ void add_model(const ArchSpec& spec, int64_t context, Facts& facts) {
   const std::string who = "this model";
   add_layers(layer_states(spec), context, facts);
   facts.add_if(spec.learned_positions, kLearnedPositions, who);
+  facts.add_if(spec.attention_sinks, kSinks, who);
   facts.add_if(spec.gates.dims == 0, kNoPairGates, who);
   facts.add_if(!spec.gates.selects, kNoSelectionGates, who);
 }

@@ -132,6 +132,7 @@ constexpr Rule kRules[] = {
     {&kHops, &kResiduals, "values of hops are stored without residuals", "use q8_0, or another pattern"},
     {&kHops, &kLatent, "it has latent attention, whose values are parts of its keys, which cannot diffuse",
      "use hops=1"},
+    {&kHops, &kSinks, "its heads give weight to a sink, which has no value that could diffuse", "use hops=1"},
     {&kPatternRows, &kTwoFormats, "rows beside the keys need keys and values of one format", "use one format"},
 
     // Prefixes.
