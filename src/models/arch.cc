@@ -201,7 +201,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
   return spec;
 }
 
-std::string gguf_name(const Arch& arch, std::string_view canonical) {
+std::string gguf_tensor_name(const Arch& arch, std::string_view canonical) {
   for (const GgufName& rule : arch.gguf_names) {
     std::string_view layer, expert;
     if (match_pattern(rule.canonical, canonical, layer, expert)) return fill_pattern(rule.stored, layer, expert);

@@ -65,6 +65,6 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files);
 // The Hugging Face name of a canonical tensor name, empty if there is none.
 std::string huggingface_name(const Arch& arch, std::string_view canonical);
 // The name of a canonical tensor name in GGUF files.
-std::string gguf_name(const Arch& arch, std::string_view canonical);
+std::string gguf_tensor_name(const Arch& arch, std::string_view canonical);
 
 }  // namespace millrace

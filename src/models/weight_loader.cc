@@ -67,7 +67,7 @@ WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
   if (files_.kind == ModelFiles::Kind::gguf) {
-    const StoredTensor* stored = files_.find(gguf_name(arch_, canonical));
+    const StoredTensor* stored = files_.find(gguf_tensor_name(arch_, canonical));
     if (!stored) stored = files_.find(canonical);
     return stored || !has_parts_ ? stored : find_factored(files_, canonical);
   }

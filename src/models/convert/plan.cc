@@ -165,7 +165,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
   ConversionPlan plan;
   FormatChoice formats(true, false, target, report);
   plan.tensors = gguf_outputs(std::move(sources), formats);
-  for (OutputTensor& tensor : plan.tensors) tensor.name = gguf_name(*arch, tensor.name);
+  for (OutputTensor& tensor : plan.tensors) tensor.name = gguf_tensor_name(*arch, tensor.name);
   set_general_keys(plan.writer, arch->name, model_name(input), plan.tensors);
   for (const auto& [key, value] : config.items()) set_json(plan.writer, key, value);
   set_generation_keys(plan.writer, input.files);
