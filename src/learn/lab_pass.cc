@@ -88,14 +88,14 @@ void LabPass::Typed<Factor>::reserve(const LabBatch& batch) {
   }
   const int64_t size = rows_ * work_.width();
   for (Layer& layer : layers_) {
-    at_least_rows(layer.in, size);
-    at_least_rows(layer.middle, size);
+    grow(layer.in, size);
+    grow(layer.middle, size);
     layer.attention.reserve(work_, rows_, documents_);
     if (layer.mlp) layer.mlp->reserve(layer.mlp_rows, rows_);
     if (layer.experts) layer.experts->reserve(work_, rows_);
   }
-  for (auto* buffer : {&x_, &d_x_}) at_least_rows(*buffer, size);
-  at_least_rows(work_.norm_gradients, size / kLabChunk);
+  for (auto* buffer : {&x_, &d_x_}) grow(*buffer, size);
+  grow(work_.norm_gradients, size / kLabChunk);
 }
 
 template <typename Factor>

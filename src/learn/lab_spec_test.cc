@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "learn/lab_trainer.h"
+#include "loader/model_files.h"
+#include "models/arch.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {
@@ -20,6 +23,19 @@ std::string untrainable_lab(const char* size, const Change& change) {
 TEST(LabSpec, AllSizesOfTrainLabAreTrainable) {
   for (const char* size : {"lab", "lab-draft", "lab-relu", "lab-mha", "lab-experts", "stories-long"})
     EXPECT_EQ(untrainable_lab(size, [](ArchSpec&) {}), "") << size;
+}
+
+// Those that libtorch trained, too (docs/decisions/0064-libtorch-stays-for-one-recipe.md).
+TEST(LabSpec, TheStoriesModelsAreTrainable) {
+  for (const auto& [name, parameters] :
+       {std::pair("millrace-stories-6m", 5'475'584), std::pair("millrace-stories-1m-draft", 1'078'144)}) {
+    const auto files = open_model_files(std::string(MILLRACE_SOURCE_DIR "/models/") + name + ".gguf");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto spec = read_arch_spec(*files);
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_TRUE(trainable(*spec).ok()) << trainable(*spec).error().message;
+    EXPECT_EQ(trained_parameters(*spec), parameters);
+  }
 }
 
 TEST(LabSpec, TrainableNamesWhatItCannotTrain) {

@@ -73,6 +73,30 @@ TEST_F(LabTrainerTest, AResumedRunEqualsAnUninterruptedOne) {
   EXPECT_EQ(a->weights(), b->weights());
 }
 
+TEST_F(LabTrainerTest, AnExactRunLearnsLikeARoundedOne) {
+  LabTrainOptions rounded = options("rounded"), exact = options("exact");
+  exact.exact = true;
+  for (LabTrainOptions* run : {&rounded, &exact}) {
+    run->tokens = 1000;
+    run->log_every = 1;
+    run->items = 1;
+  }
+  const auto a = train_lab(rounded), b = train_lab(exact);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_GT(a->loss, 1);
+  EXPECT_NEAR(a->loss, b->loss, 0.01);
+  EXPECT_NE(load_lab_checkpoint(rounded.out + "/checkpoint.bin")->weights(),
+            load_lab_checkpoint(exact.out + "/checkpoint.bin")->weights());
+}
+
+// A product of other columns would write past the end of its output.
+TEST_F(LabTrainerTest, RefusesSizesThatItsLoopsDoNotHave) {
+  LabTrainOptions run = options("odd");
+  run.spec.vocab = 1000;
+  EXPECT_EQ(train_lab(run).error().message,
+            "train-lab cannot train a vocabulary of 1000; it must be a multiple of 32 up to 131072");
+}
+
 // A folder of stories, some of which are held out.
 std::string story_folder(const std::filesystem::path& root) {
   const std::filesystem::path folder = root / "stories";

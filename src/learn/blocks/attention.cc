@@ -25,10 +25,10 @@ LabAttention<Factor>::LabAttention(const LayerSpec& layer, const LabLayerTensors
 
 template <typename Factor>
 void LabAttention<Factor>::reserve(LabWorkspace<Factor>& work, int64_t rows, const LabDocuments& documents) {
-  at_least_rows(normed_, rows * qkv_.inputs());
-  for (auto* buffer : {&qkv_rows_, &work.d_qkv}) at_least_rows(*buffer, rows * qkv_.outputs());
-  for (auto* buffer : {&mixed_, &work.d_mixed}) at_least_rows(*buffer, rows * out_.inputs());
-  at_least_rows(log_sums_, rows * layer_.heads);
+  grow(normed_, rows * qkv_.inputs());
+  for (auto* buffer : {&qkv_rows_, &work.d_qkv}) grow(*buffer, rows * qkv_.outputs());
+  for (auto* buffer : {&mixed_, &work.d_mixed}) grow(*buffer, rows * out_.inputs());
+  grow(log_sums_, rows * layer_.heads);
   const int64_t from = documents.tokens, idle = rows - from;
   std::fill_n(mixed_.begin() + from * out_.inputs(), idle * out_.inputs(), Factor{0});
   std::fill_n(work.d_qkv.begin() + from * qkv_.outputs(), idle * qkv_.outputs(), Factor{0});

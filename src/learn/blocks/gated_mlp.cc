@@ -8,9 +8,9 @@ LabGatedMlp<Factor>::LabGatedMlp(HiddenActivation activation, LabTensor gate_up,
 
 template <typename Factor>
 void LabGatedMlp<Factor>::reserve(LabMlpRows<Factor>& rows, int64_t count) const {
-  at_least_rows(rows.in, count * gate_up_.inputs());
-  at_least_rows(rows.gate_up, count * gate_up_.outputs());
-  at_least_rows(rows.hidden, count * down_.inputs());
+  grow(rows.in, count * gate_up_.inputs());
+  grow(rows.gate_up, count * gate_up_.outputs());
+  grow(rows.hidden, count * down_.inputs());
 }
 
 template <typename Factor>

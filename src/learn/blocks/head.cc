@@ -37,8 +37,8 @@ void LabHead<Factor>::begin(const LabBatch& batch, Run& run) {
   loss.losses.resize(loss.rows.size());
   loss.predicted.resize(loss.rows.size());
   rows_ = (std::ssize(loss.rows) + kLabChunk - 1) / kLabChunk * kLabChunk;
-  at_least_rows(in_, rows_ * embedding_.columns);
-  at_least_rows(d_logits_, rows_ * embedding_.rows);
+  grow(in_, rows_ * embedding_.columns);
+  grow(d_logits_, rows_ * embedding_.rows);
   if (run.logits) run.logits->resize(loss.rows.size() * static_cast<size_t>(embedding_.rows));
 }
 

@@ -5,9 +5,9 @@ namespace millrace {
 template <typename Factor>
 void LabLinear<Factor>::pack(const LabWorkspace<Factor>& work) {
   const int64_t rows = tensor_.rows, columns = tensor_.columns, size = rows * columns;
-  at_least_rows(rounded_, size);
-  at_least_rows(forward_, size / 2);
-  at_least_rows(backward_, size / 2);
+  grow(rounded_, size);
+  grow(forward_, size / 2);
+  grow(backward_, size / 2);
   work.kernels.round(work.weight(tensor_), rounded_.data(), size);
   work.kernels.pack_columns(rounded_.data(), columns, rows, columns, forward_.data());
   work.kernels.pack_rows(rounded_.data(), columns, rows, columns, backward_.data());
@@ -40,8 +40,8 @@ constexpr int64_t kSlicePairs = kLabSlice * kLabChunk / 2;
 
 template <typename Factor>
 void LabLinear<Factor>::reserve(LabFactors<Factor>& factors) const {
-  at_least_rows(factors.left, outputs() * kSlicePairs);
-  at_least_rows(factors.right, inputs() * kSlicePairs);
+  grow(factors.left, outputs() * kSlicePairs);
+  grow(factors.right, inputs() * kSlicePairs);
 }
 
 template <typename Factor>

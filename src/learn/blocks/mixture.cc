@@ -32,8 +32,8 @@ std::vector<LabLinear<Factor>*> LabExperts<Factor>::linears() {
 
 template <typename Factor>
 void LabExperts<Factor>::reserve(LabWorkspace<Factor>& work, int64_t rows) {
-  at_least_rows(in_, rows * width_);
-  at_least_rows(work.d_normed, rows * width_);
+  grow(in_, rows * width_);
+  grow(work.d_normed, rows * width_);
   expert_.resize(static_cast<size_t>(rows * kExpertsUsed));
   for (auto* one : {&shares_, &d_shares_}) one->resize(static_cast<size_t>(rows * kExpertsUsed));
   all_.resize(static_cast<size_t>(rows) * mlps_.size());
@@ -84,8 +84,8 @@ void LabExperts<Factor>::assign_rows() {
     token_[static_cast<size_t>(row_[i])] = static_cast<int64_t>(i) / kExpertsUsed;
   }
   mlps_[0].reserve(rows_, rows);
-  at_least_rows(out_, rows * width_);
-  at_least_rows(d_row_in_, rows * width_);
+  grow(out_, rows * width_);
+  grow(d_row_in_, rows * width_);
 }
 
 template <typename Factor>

@@ -103,8 +103,9 @@ class LabWorkspace {
   std::vector<LabBuffers<Factor>> buffers_;
 };
 
+// Grows a buffer to at least `size` values.
 template <typename T>
-void at_least_rows(std::vector<T>& buffer, int64_t size) {
+void grow(std::vector<T>& buffer, int64_t size) {
   if (std::ssize(buffer) < size) buffer.resize(static_cast<size_t>(size));
 }
 
