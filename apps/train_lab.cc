@@ -29,6 +29,7 @@ Examples:
 struct TrainLabFlags {
   LabTrainOptions run;
   std::string size = "lab", gguf, name = "millrace-lab", format = "f16";
+  int64_t vocab = 2048;
 };
 
 Result<int> run_train_lab(TrainLabFlags& flags) {
@@ -36,12 +37,11 @@ Result<int> run_train_lab(TrainLabFlags& flags) {
     MILLRACE_TRY(const LabModel model, load_lab_checkpoint(flags.run.out + "/checkpoint.bin"));
     MILLRACE_TRY(const TokenizerSpec spec, read_lab_vocabulary(flags.run.out + "/vocabulary.txt"));
     MILLRACE_TRY_VOID(export_lab_gguf(model, spec, flags.name, flags.format, flags.gguf));
-    fmt::print("{}: {} parameters\n", flags.gguf, model.shape().parameters());
+    fmt::print("{}: {} parameters\n", flags.gguf, trained_parameters(model.spec()));
     return 0;
   }
-  const int64_t vocab = flags.run.shape.vocab;
-  MILLRACE_TRY(flags.run.shape, lab_shape(flags.size));
-  flags.run.shape.vocab = vocab;
+  MILLRACE_TRY(flags.run.spec, lab_spec(flags.size));
+  flags.run.spec.vocab = flags.vocab;
   flags.run.only_stories = lab_only_stories(flags.size);
   MILLRACE_TRY(const LabTrainReport report, train_lab(flags.run));
   fmt::print("{} updates, {} tokens, {:.1f} min, loss {:.4f}\n", report.steps, report.tokens, report.elapsed_s / 60,
@@ -91,7 +91,7 @@ void add_train_lab_command(CLI::App& app) {
   command->add_option("--out", run.out, "Folder of the run")->required();
   command->add_option("--size", flags->size, "lab, lab-draft, lab-relu, lab-mha, lab-experts or stories-long")
       ->capture_default_str();
-  command->add_option("--vocabulary-size", run.shape.vocab, "Tokens of the vocabulary, a multiple of 32")
+  command->add_option("--vocabulary-size", flags->vocab, "Tokens of the vocabulary, a multiple of 32")
       ->check(CLI::Range(512, 1 << 16))
       ->capture_default_str();
   command->add_option("--stories", run.stories, "Folder of *.txt or *.txt.xz files with stories; default: none");
@@ -117,6 +117,7 @@ void add_train_lab_command(CLI::App& app) {
   command->add_option("--minutes", run.stop_after_minutes, "Stop after this many minutes; 0: at --tokens")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--threads", run.threads, "Threads")->check(CLI::Range(1, 256))->capture_default_str();
+  command->add_flag("--no-bf16", run.exact, "Multiply in F32, not in bfloat16");
   command->add_option("--seed", run.seed, "Seed of weights and examples")->capture_default_str();
   add_lab_schedule_flags(command, run);
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "learn/lab_model.h"
+#include "learn/lab_pass.h"
 
 namespace millrace {
 

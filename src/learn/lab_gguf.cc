@@ -9,27 +9,29 @@
 #include "learn/lab_trainer.h"
 #include "loader/gguf_writer.h"
 #include "loader/model_files.h"
+#include "models/arch.h"
 
 namespace millrace {
 namespace {
 
-void write_shape(GgufWriter& writer, const LabShape& shape) {
+void write_spec(GgufWriter& writer, const ArchSpec& spec) {
+  const LayerSpec& layer = spec.layers[0];
   const auto u32 = [&](const char* key, int64_t value) { writer.set_u32(key, static_cast<uint32_t>(value)); };
-  u32("llama.block_count", shape.layers);
-  u32("llama.context_length", shape.context);
-  u32("llama.embedding_length", shape.dim);
-  u32("llama.feed_forward_length", shape.hidden);
-  u32("llama.attention.head_count", shape.heads);
-  u32("llama.attention.head_count_kv", shape.kv_heads);
-  writer.set_f32("llama.attention.layer_norm_rms_epsilon", shape.epsilon);
-  u32("llama.rope.dimension_count", shape.head_dim());
-  writer.set_f32("llama.rope.freq_base", static_cast<float>(shape.rope_base));
-  u32("llama.vocab_size", shape.vocab);
-  if (shape.gate == LabGate::relu) writer.set_string("llama.hidden_activation", "relu");
-  if (shape.experts > 0) {
-    u32("llama.expert_count", shape.experts);
-    u32("llama.expert_used_count", 2);
-    u32("llama.expert_feed_forward_length", shape.hidden);
+  u32("llama.block_count", spec.layer_count());
+  u32("llama.context_length", spec.context);
+  u32("llama.embedding_length", spec.width);
+  u32("llama.feed_forward_length", mlp_width(layer));
+  u32("llama.attention.head_count", layer.heads);
+  u32("llama.attention.head_count_kv", layer.kv_heads);
+  writer.set_f32("llama.attention.layer_norm_rms_epsilon", spec.norm_eps);
+  u32("llama.rope.dimension_count", spec.ropes[0].rotated);
+  writer.set_f32("llama.rope.freq_base", static_cast<float>(spec.ropes[0].theta));
+  u32("llama.vocab_size", spec.vocab);
+  if (spec.activation == HiddenActivation::relu) writer.set_string("llama.hidden_activation", "relu");
+  if (layer.moe) {
+    u32("llama.expert_count", layer.experts.experts);
+    u32("llama.expert_used_count", layer.experts.used);
+    u32("llama.expert_feed_forward_length", mlp_width(layer));
   }
 }
 
@@ -74,31 +76,32 @@ struct FileTensor {
   }
 };
 
-void add_layer(const LabShape& shape, const LabLayerTensors& layer, int64_t index, std::vector<FileTensor>& to) {
+void add_layer(const LayerSpec& spec, const LabLayerTensors& layer, int64_t index, std::vector<FileTensor>& to) {
   const std::string p = "blk." + std::to_string(index) + ".";
-  const int64_t kv = shape.kv_heads * shape.head_dim(), hidden = shape.hidden, experts = shape.experts;
+  const int64_t mixed = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim, hidden = mlp_width(spec),
+                experts = spec.moe ? mlp_count(spec) : 0;
   to.push_back({p + "attn_norm.weight", &layer.attention_norm, 0, 1});
-  to.push_back({p + "attn_q.weight", &layer.qkv, 0, shape.dim, shape.heads});
-  to.push_back({p + "attn_k.weight", &layer.qkv, shape.dim, kv, shape.kv_heads});
-  to.push_back({p + "attn_v.weight", &layer.qkv, shape.dim + kv, kv});
-  to.push_back({p + "attn_output.weight", &layer.out, 0, shape.dim});
+  to.push_back({p + "attn_q.weight", &layer.qkv, 0, mixed, spec.heads});
+  to.push_back({p + "attn_k.weight", &layer.qkv, mixed, kv, spec.kv_heads});
+  to.push_back({p + "attn_v.weight", &layer.qkv, mixed + kv, kv});
+  to.push_back({p + "attn_output.weight", &layer.out, 0, layer.out.rows});
   to.push_back({p + "ffn_norm.weight", &layer.mlp_norm, 0, 1});
-  const std::string kind = experts > 0 ? "_exps.weight" : ".weight";
-  if (experts > 0) to.push_back({p + "ffn_gate_inp.weight", &layer.router, 0, experts});
+  const std::string kind = spec.moe ? "_exps.weight" : ".weight";
+  if (spec.moe) to.push_back({p + "ffn_gate_inp.weight", &layer.router, 0, experts});
   to.push_back({p + "ffn_gate" + kind, &layer.gate_up, 0, hidden, 0, experts});
   to.push_back({p + "ffn_up" + kind, &layer.gate_up, hidden, hidden, 0, experts});
-  to.push_back({p + "ffn_down" + kind, &layer.down, 0, shape.dim, 0, experts});
+  to.push_back({p + "ffn_down" + kind, &layer.down, 0, layer.out.rows, 0, experts});
 }
 
 std::vector<FileTensor> file_tensors(const LabModel& model) {
-  std::vector<FileTensor> out = {{"token_embd.weight", &model.embedding(), 0, model.shape().vocab}};
-  for (int64_t i = 0; i < model.shape().layers; ++i)
-    add_layer(model.shape(), model.layers()[static_cast<size_t>(i)], i, out);
+  std::vector<FileTensor> out = {{"token_embd.weight", &model.embedding(), 0, model.embedding().rows}};
+  for (size_t i = 0; i < model.layers().size(); ++i)
+    add_layer(model.spec().layers[i], model.layers()[i], static_cast<int64_t>(i), out);
   out.push_back({"output_norm.weight", &model.final_norm(), 0, 1});
   return out;
 }
 
-// Keys of a model that computes what LabModel does; head sizes are checked with the tensors' shapes.
+// Keys of a model that computes what LabModel does.
 constexpr std::string_view kKnownKeys[] = {"block_count",
                                            "context_length",
                                            "embedding_length",
@@ -133,57 +136,29 @@ Result<void> check_keys(const ModelFiles& files) {
   return {};
 }
 
-// Before anything is allocated: the shape is what the metadata say, the tensors are what the file has.
-Result<void> check_size(const ModelFiles& files, const LabShape& shape) {
+// The file's spec, for rows of heads as LabModel has them. Sizes are checked before anything is allocated: the spec is
+// what the metadata say, the tensors are what the file has.
+Result<ArchSpec> read_spec(const ModelFiles& files) {
+  if (files.kind != ModelFiles::Kind::gguf || files.architecture != "llama")
+    return cannot_continue(files, "it trains GGUF files of the architecture llama, not of " + files.architecture);
+  MILLRACE_TRY_VOID(check_keys(files));
+  MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
+  spec.rope_style = RopeStyle::half;
+  if (const auto checked = trainable(spec); !checked.ok()) return cannot_continue(files, checked.error().message);
   int64_t values = 0;
   for (const StoredTensor& stored : files.tensors) values += stored.tensor.values();
-  if (shape.parameters() <= values) return {};
-  return cannot_continue(
-      files, fmt::format("its metadata describe {} weights, and its tensors have {}", shape.parameters(), values));
-}
-
-Result<LabShape> read_shape(const ModelFiles& files) {
-  const auto number = [&](const char* key, double missing) {
-    const auto found = files.config->find(key);
-    return found != files.config->end() && found->is_number() ? found->get<double>() : missing;
-  };
-  const auto whole = [&](const char* key) {  // sizes are checked below; larger ones are no lab model's
-    const double value = number(key, 0);
-    return value >= 0 && value < 1 << 24 ? static_cast<int64_t>(value) : int64_t{0};
-  };
-  LabShape shape;
-  shape.vocab = files.tokenizer ? std::ssize(files.tokenizer->tokens) : 0;
-  shape.context = whole("llama.context_length");
-  shape.dim = whole("llama.embedding_length");
-  shape.layers = whole("llama.block_count");
-  shape.heads = whole("llama.attention.head_count");
-  shape.kv_heads = whole("llama.attention.head_count_kv");
-  shape.hidden = whole("llama.feed_forward_length");
-  shape.experts = whole("llama.expert_count");
-  const auto activation = files.config->find("llama.hidden_activation");
-  if (activation != files.config->end() && *activation == "relu") shape.gate = LabGate::relu;
-  shape.rope_base = number("llama.rope.freq_base", 10000);
-  shape.epsilon = static_cast<float>(number("llama.attention.layer_norm_rms_epsilon", 0));
-  if (files.architecture != "llama" || !trainable(shape))
-    return Error::user("train-lab cannot continue from a model of this architecture and shape: " + files.path);
-  MILLRACE_TRY_VOID(check_keys(files));
-  const int64_t used = whole("llama.expert_used_count"), rotated = whole("llama.rope.dimension_count");
-  if (shape.experts > 0 && used != 2)
-    return cannot_continue(files, fmt::format("a token uses {} experts, and it trains models that use 2", used));
-  if (rotated != 0 && rotated != shape.head_dim())
-    return cannot_continue(files, fmt::format("rope rotates {} of a head's {} dims", rotated, shape.head_dim()));
-  MILLRACE_TRY_VOID(check_size(files, shape));
-  return shape;
+  if (trained_parameters(spec) <= values) return spec;
+  return cannot_continue(files, fmt::format("its metadata describe {} weights, and its tensors have {}",
+                                            trained_parameters(spec), values));
 }
 
 }  // namespace
 
 Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, const std::string& name,
                              const std::string& format, const std::string& path) {
-  const LabShape& shape = model.shape();
   const Format* stored = find_format(format);
   if (!stored || !find_format("f32")) return Error::user("unknown number format (--format): " + format);
-  if (std::ssize(spec.tokens) != shape.vocab)
+  if (std::ssize(spec.tokens) != model.spec().vocab)
     return Error::corrupt("the vocabulary's size differs from the model's: " + path);
   GgufWriter writer;
   writer.set_string("general.architecture", "llama");
@@ -191,7 +166,7 @@ Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, c
   writer.set_string("general.description", "A small model trained on exercises with exact answers and on stories");
   writer.set_string("general.license", "cdla-sharing-1.0");
   writer.set_u32("general.quantization_version", 2);
-  write_shape(writer, shape);
+  write_spec(writer, model.spec());
   write_tokenizer(writer, spec);
   for (const FileTensor& one : file_tensors(model)) {
     const Format* used = one.plain() ? find_format("f32") : stored;
@@ -209,10 +184,12 @@ Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, c
 Result<LabImport> import_lab_gguf(const std::string& path) {
   MILLRACE_TRY(const ModelFiles files, open_model_files(path));
   MILLRACE_TRY_VOID(check_finite(files));
-  MILLRACE_TRY(const LabShape shape, read_shape(files));
+  MILLRACE_TRY(const ArchSpec arch, read_spec(files));
+  if (!files.tokenizer || std::ssize(files.tokenizer->tokens) != arch.vocab)
+    return cannot_continue(files, "its vocabulary's size differs from that of its embedding");
   auto spec = lab_vocabulary(files.tokenizer->tokens);
   if (!spec.ok()) return Error::user(spec.error().message + ": " + path);
-  LabImport out{LabModel(shape, 0), std::move(*spec)};
+  LabImport out{LabModel(arch, 0), std::move(*spec)};
   const std::vector<FileTensor> known = file_tensors(out.model);
   for (const StoredTensor& stored : files.tensors)  // a weight part, or a head of its own
     if (std::ranges::find(known, stored.name, &FileTensor::name) == known.end())

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "learn/lab_model.h"
+#include "learn/lab_pass.h"
 
 namespace millrace {
 

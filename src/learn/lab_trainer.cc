@@ -17,6 +17,7 @@
 namespace millrace {
 namespace {
 
+constexpr double kRopeBase = 50000;
 constexpr uint64_t kEvaluationSeed = 1000;
 constexpr int64_t kEvaluationTokens = 8192;                                 // at a time
 constexpr int64_t kShortLength = 600, kLongLengths[] = {2000, 6000, 9000};  // of prompts, in characters
@@ -25,9 +26,13 @@ double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock:
 
 std::unique_ptr<LabExamples> examples_of(const LabTrainOptions& options, const TokenizerSpec& spec,
                                          std::vector<std::string> stories) {
-  const int64_t context = options.shape.context;
+  const int64_t context = options.spec.context;
   if (options.only_stories) return std::make_unique<StoryRows>(spec, std::move(stories), options.seed, context);
   return std::make_unique<LabMixture>(spec, std::move(stories), options.seed, context);
+}
+
+LabPass make_pass(const LabTrainOptions& options, LabModel& model, ThreadPool& pool) {
+  return options.exact ? LabPass(model, pool, exact_training_kernels()) : LabPass(model, pool, training_kernels());
 }
 
 class LabRun {
@@ -35,15 +40,14 @@ class LabRun {
   LabRun(const LabTrainOptions& options, const TokenizerSpec& spec, StoryCorpus corpus)
       : options_(options),
         examples_(examples_of(options, spec, std::move(corpus.train))),
-        held_out_(spec, {}, options.seed, options.shape.context),
-        held_out_rows_(spec, std::move(corpus.held_out), kEvaluationSeed, options.shape.context),
+        held_out_(spec, {}, options.seed, options.spec.context),
+        held_out_rows_(spec, std::move(corpus.held_out), kEvaluationSeed, options.spec.context),
         pool_(options.threads),
-        kernels_(training_kernels()),
-        model_(options.shape, options.seed),
-        pass_(model_, pool_, kernels_),
-        optimizer_(model_, pool_, kernels_, options.rates) {}
+        model_(options.spec, options.seed),
+        pass_(make_pass(options, model_, pool_)),
+        optimizer_(model_, pool_, training_kernels(), options.rates) {}
 
-  void begin_with(const LabModel& model) { model_.weights() = model.weights(); }  // of the same shape
+  void begin_with(const LabModel& model) { model_.weights() = model.weights(); }  // of the same spec
   Result<LabTrainReport> run();
 
  private:
@@ -65,7 +69,6 @@ class LabRun {
   LabMixture held_out_;      // encodes exercises
   StoryRows held_out_rows_;  // of stories alone
   ThreadPool pool_;
-  const TrainingKernels& kernels_;
   LabModel model_;
   LabPass pass_;
   LabOptimizer optimizer_;
@@ -102,7 +105,7 @@ Result<void> LabRun::begin() {
       return Error::user("there is a checkpoint already: add --resume, or remove " + path("checkpoint.bin"));
     if (!options_.start.empty()) {
       MILLRACE_TRY(const LabModel first, load_lab_checkpoint(options_.start));
-      if (!(first.shape() == model_.shape()))
+      if (!same_model(first.spec(), model_.spec()))
         return Error::user("the checkpoint is of a model of another shape: " + options_.start);
       model_.weights() = first.weights();
     }
@@ -214,7 +217,8 @@ Result<void> LabRun::save() {
 
 Result<LabTrainReport> LabRun::run() {
   MILLRACE_TRY_VOID(begin());
-  fmt::print("{} parameters, {} kernels, {} threads\n", options_.shape.parameters(), kernels_.name, pool_.threads());
+  fmt::print("{} parameters, {} kernels, {} threads\n", trained_parameters(options_.spec),
+             options_.exact ? exact_training_kernels().name : training_kernels().name, pool_.threads());
   double sum = 0, last = 0;
   int64_t count = 0;
   const auto done = [&] {
@@ -244,54 +248,35 @@ Result<LabTrainReport> LabRun::run() {
 
 }  // namespace
 
-Result<LabShape> lab_shape(const std::string& name) {
-  LabShape shape;
-  if (name == "lab") return shape;
-  if (name == "lab-draft") {
-    shape.dim = 128;
-    shape.layers = 3;
-    shape.heads = 4;
-    shape.kv_heads = 2;
-    shape.hidden = 320;
-    return shape;
-  }
-  if (name == "lab-relu") {
-    shape.dim = 192;
-    shape.layers = 4;
-    shape.heads = 6;
-    shape.kv_heads = 2;
-    shape.hidden = 512;
-    shape.gate = LabGate::relu;
-    return shape;
-  }
-  if (name == "lab-mha") {
-    shape.dim = 128;
-    shape.layers = 4;
-    shape.heads = 4;
-    shape.kv_heads = 4;
-    shape.hidden = 352;
-    return shape;
-  }
-  if (name == "lab-experts") {
-    shape.dim = 128;
-    shape.layers = 4;
-    shape.heads = 4;
-    shape.kv_heads = 2;
-    shape.hidden = 96;
-    shape.experts = 8;
-    return shape;
-  }
-  if (lab_only_stories(name)) {
-    shape.context = 8192;
-    shape.dim = 128;
-    shape.layers = 4;
-    shape.heads = 2;
-    shape.kv_heads = 1;
-    shape.hidden = 352;
-    return shape;
-  }
-  return Error::user(
-      "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts, stories-long: " + name);
+Result<ArchSpec> lab_spec(const std::string& name) {
+  struct Size {
+    std::string_view name;
+    int64_t width, layers, heads, kv_heads, hidden, experts = 0, context = 2048;
+    HiddenActivation activation = HiddenActivation::silu;
+  };
+  static constexpr Size kSizes[] = {
+      {"lab", 256, 6, 8, 4, 512},
+      {"lab-draft", 128, 3, 4, 2, 320},
+      {"lab-relu", 192, 4, 6, 2, 512, 0, 2048, HiddenActivation::relu},
+      {"lab-mha", 128, 4, 4, 4, 352},
+      {"lab-experts", 128, 4, 4, 2, 96, 8},
+      {"stories-long", 128, 4, 2, 1, 352, 0, 8192},
+  };
+  const auto found = std::ranges::find(kSizes, name, &Size::name);
+  if (found == std::end(kSizes))
+    return Error::user(
+        "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts, stories-long: " + name);
+  ArchSpec spec;
+  spec.vocab = 2048;
+  spec.context = found->context;
+  spec.width = found->width;
+  spec.heads = found->heads;
+  spec.kv_heads = found->kv_heads;
+  spec.activation = found->activation;
+  spec.moe.experts = found->experts;
+  (found->experts > 0 ? spec.moe.hidden : spec.hidden) = found->hidden;
+  complete_llama(spec, found->layers, kRopeBase);
+  return spec;
 }
 
 bool lab_only_stories(const std::string& name) { return name == "stories-long"; }
@@ -303,8 +288,10 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
     if (!options.start.empty() || !options.vocabulary.empty())
       return Error::user("--from brings weights and vocabulary: omit --start and --vocabulary");
     MILLRACE_TRY(first, import_lab_gguf(options.from));
-    options.shape = first->model.shape();
+    options.spec = first->model.spec();
   }
+  if (const auto checked = trainable(options.spec); !checked.ok())
+    return Error::user("train-lab cannot train " + checked.error().message);
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
   if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
@@ -317,12 +304,12 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
   const std::string own = options.out + "/vocabulary.txt";
   const std::string from = options.resume ? own : options.vocabulary;
   Result<TokenizerSpec> spec = first && !options.resume ? Result<TokenizerSpec>(first->spec)
-                               : from.empty()           ? learn_lab_vocabulary(corpus.train, options.shape.vocab)
+                               : from.empty()           ? learn_lab_vocabulary(corpus.train, options.spec.vocab)
                                                         : read_lab_vocabulary(from);
   if (!spec.ok()) return spec.error();
-  if (std::ssize(spec->tokens) != options.shape.vocab)
+  if (std::ssize(spec->tokens) != options.spec.vocab)
     return Error::user(
-        fmt::format("the vocabulary has {} tokens, the model {}", spec->tokens.size(), options.shape.vocab));
+        fmt::format("the vocabulary has {} tokens, the model {}", spec->tokens.size(), options.spec.vocab));
   if (!options.resume) MILLRACE_TRY_VOID(write_lab_vocabulary(own, *spec));
   auto run = std::make_unique<LabRun>(options, *spec, std::move(corpus));
   if (first) run->begin_with(first->model);

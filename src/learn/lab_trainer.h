@@ -12,7 +12,6 @@
 #include <string>
 
 #include "base/result.h"
-#include "learn/lab_model.h"
 #include "learn/lab_optimizer.h"
 #include "text/tokenizer.h"
 
@@ -23,9 +22,10 @@ struct LabTrainOptions {
   std::string stories;        // a folder of stories (story_corpus.h); empty: none
   bool only_stories = false;  // rows of them (story_rows.h) and no exercises
   std::string vocabulary;     // a vocabulary.txt to use in place of learning one
-  std::string start;          // a checkpoint of the same shape whose weights are the first ones
-  std::string from;           // or a GGUF file that a lab model was exported to, with its shape and vocabulary
-  LabShape shape;
+  std::string start;          // a checkpoint of the same model whose weights are the first ones
+  std::string from;           // or a GGUF file that a lab model was exported to, with its spec and vocabulary
+  ArchSpec spec;              // trainable
+  bool exact = false;         // products of F32 factors, not of bfloat16 ones
   LabRates rates;
   int64_t tokens = 100'000'000;  // tokens of the whole run
   int64_t batch_tokens = 8192;
@@ -43,7 +43,7 @@ struct LabTrainOptions {
 };
 
 // "lab", "lab-draft", "lab-relu", "lab-mha", "lab-experts" or "stories-long". Errors: user.
-Result<LabShape> lab_shape(const std::string& name);
+Result<ArchSpec> lab_spec(const std::string& name);
 // Returns true if a model of that name is trained on rows of stories, and not on exercises.
 bool lab_only_stories(const std::string& name);
 
@@ -55,7 +55,7 @@ struct LabTrainReport {
 // Errors: user (options, files), corrupt (checkpoint).
 Result<LabTrainReport> train_lab(const LabTrainOptions& options);
 
-// The weights of a checkpoint; the model has its shape.
+// The model of a checkpoint.
 Result<LabModel> load_lab_checkpoint(const std::string& path);
 
 // A lab model from its GGUF file, in any number format. Errors: user (another model), corrupt.

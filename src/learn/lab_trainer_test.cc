@@ -29,17 +29,24 @@ class LabTrainerTest : public ::testing::Test {
     static const TokenizerSpec kSpec = *learn_lab_vocabulary({}, 1024);
     return kSpec;
   }
+  static ArchSpec small_spec(int64_t experts = 0, HiddenActivation activation = HiddenActivation::silu) {
+    ArchSpec out;
+    out.vocab = 1024;
+    out.context = 2048;
+    out.width = out.hidden = out.moe.hidden = 64;
+    out.heads = 2;
+    out.kv_heads = 1;
+    out.moe.experts = experts;
+    out.activation = activation;
+    complete_llama(out, 1, 50000);
+    return out;
+  }
   LabTrainOptions options(const char* name) {
     write_lab_vocabulary((root_ / "given.txt").string(), spec()).ok();
     LabTrainOptions out;
     out.out = (root_ / name).string();
     out.vocabulary = (root_ / "given.txt").string();
-    out.shape.vocab = 1024;
-    out.shape.dim = 64;
-    out.shape.layers = 1;
-    out.shape.heads = 2;
-    out.shape.kv_heads = 1;
-    out.shape.hidden = 64;
+    out.spec = small_spec();
     out.batch_tokens = 512;
     out.tokens = 6000;
     out.length_doubling = 4000;
@@ -66,6 +73,30 @@ TEST_F(LabTrainerTest, AResumedRunEqualsAnUninterruptedOne) {
   EXPECT_EQ(a->weights(), b->weights());
 }
 
+TEST_F(LabTrainerTest, AnExactRunLearnsLikeARoundedOne) {
+  LabTrainOptions rounded = options("rounded"), exact = options("exact");
+  exact.exact = true;
+  for (LabTrainOptions* run : {&rounded, &exact}) {
+    run->tokens = 1000;
+    run->log_every = 1;
+    run->items = 1;
+  }
+  const auto a = train_lab(rounded), b = train_lab(exact);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_GT(a->loss, 1);
+  EXPECT_NEAR(a->loss, b->loss, 0.01);
+  EXPECT_NE(load_lab_checkpoint(rounded.out + "/checkpoint.bin")->weights(),
+            load_lab_checkpoint(exact.out + "/checkpoint.bin")->weights());
+}
+
+// A product of other columns would write past the end of its output.
+TEST_F(LabTrainerTest, RefusesSizesThatItsLoopsDoNotHave) {
+  LabTrainOptions run = options("odd");
+  run.spec.vocab = 1000;
+  EXPECT_EQ(train_lab(run).error().message,
+            "train-lab cannot train a vocabulary of 1000; it must be a multiple of 32 up to 131072");
+}
+
 // A folder of stories, some of which are held out.
 std::string story_folder(const std::filesystem::path& root) {
   const std::filesystem::path folder = root / "stories";
@@ -86,7 +117,7 @@ TEST_F(LabTrainerTest, StoriesAloneAreResumedAndEvaluatedToo) {
     EXPECT_EQ(train_lab(*run).error().message,
               "this model (--size) is trained on stories alone: give their folder with --stories");
     run->stories = story_folder(root_);
-    run->shape.context = 256;
+    run->spec.context = 256;
     run->first_length = 300;
     run->last_length = 4000;
     run->length_doubling = 1000;
@@ -106,18 +137,18 @@ TEST_F(LabTrainerTest, StoriesAloneAreResumedAndEvaluatedToo) {
 }
 
 TEST_F(LabTrainerTest, StoriesLongHasHeadsOf64AndALongContext) {
-  LabShape shape = *lab_shape("stories-long");
-  EXPECT_TRUE(trainable(shape));
-  EXPECT_EQ(shape.head_dim(), 64);
-  EXPECT_EQ(shape.context, 8192);
+  ArchSpec arch = *lab_spec("stories-long");
+  EXPECT_TRUE(trainable(arch).ok());
+  EXPECT_EQ(arch.layers[0].head_dim, 64);
+  EXPECT_EQ(arch.context, 8192);
   EXPECT_TRUE(lab_only_stories("stories-long"));
   EXPECT_FALSE(lab_only_stories("lab"));
-  shape.vocab = 1024;
+  arch.vocab = 1024;
   const std::string path = (root_ / "long.gguf").string();
-  ASSERT_TRUE(export_lab_gguf(LabModel(shape, 5), spec(), "test", "f16", path).ok());
+  ASSERT_TRUE(export_lab_gguf(LabModel(arch, 5), spec(), "test", "f16", path).ok());
   const auto model = import_lab_gguf(path);
   ASSERT_TRUE(model.ok()) << model.error().message;
-  EXPECT_EQ(model->model.shape(), shape);
+  EXPECT_TRUE(same_model(model->model.spec(), arch));
 }
 
 TEST_F(LabTrainerTest, ExamplesAreTheTemplatesTokens) {
@@ -181,15 +212,14 @@ TEST_F(LabTrainerTest, ExportedModelHasVocabularyAndTemplate) {
 }
 
 TEST_F(LabTrainerTest, AnExportedModelCanBeTrainedFurther) {
-  LabShape shape = options("shape").shape;
   for (int64_t experts : {0, 4}) {
-    shape.experts = experts;
-    const LabModel model(shape, 5);
+    const ArchSpec arch = small_spec(experts);
+    const LabModel model(arch, 5);
     const std::string path = (root_ / "exported.gguf").string();
     ASSERT_TRUE(export_lab_gguf(model, spec(), "test", "f32", path).ok());
     const auto same = import_lab_gguf(path);
     ASSERT_TRUE(same.ok()) << same.error().message;
-    EXPECT_EQ(same->model.shape(), shape);
+    EXPECT_TRUE(same_model(same->model.spec(), arch));
     EXPECT_EQ(same->model.weights(), model.weights());
     EXPECT_EQ(same->spec.tokens, spec().tokens);
     ASSERT_TRUE(export_lab_gguf(model, spec(), "test", "q8_0", path).ok());
@@ -212,11 +242,9 @@ TEST_F(LabTrainerTest, AnExportedModelCanBeTrainedFurther) {
 // What changes the products and is not trained must not be dropped in silence; sizes are checked before memory is
 // taken.
 TEST_F(LabTrainerTest, RejectsModelsThatItWouldReadWrongly) {
-  LabShape shape = options("shape").shape;
-  shape.gate = LabGate::relu;
-  shape.experts = 4;
+  const ArchSpec arch = small_spec(4, HiddenActivation::relu);
   const std::string path = (root_ / "edited.gguf").string();
-  ASSERT_TRUE(export_lab_gguf(LabModel(shape, 5), spec(), "test", "f32", path).ok());
+  ASSERT_TRUE(export_lab_gguf(LabModel(arch, 5), spec(), "test", "f32", path).ok());
   std::ostringstream read;
   read << std::ifstream(path, std::ios::binary).rdbuf();
   const std::string original = read.str();
@@ -248,7 +276,7 @@ TEST_F(LabTrainerTest, RejectsWhatIsNoCheckpoint) {
   EXPECT_EQ(load_lab_checkpoint(path).error().message, "no such checkpoint: " + path);
   std::ofstream(path) << std::string(500, 'x');
   EXPECT_EQ(load_lab_checkpoint(path).error().message, "not a checkpoint of a lab model: " + path);
-  EXPECT_EQ(lab_shape("huge").error().message,
+  EXPECT_EQ(lab_spec("huge").error().message,
             "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts, stories-long: huge");
 }
 

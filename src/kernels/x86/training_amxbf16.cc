@@ -13,7 +13,7 @@
 namespace millrace {
 namespace training_amx {
 
-#include "kernels/training_basics.inc"
+#include "kernels/training_bf16.inc"
 #include "kernels/x86/training_vectors.inc"
 
 constexpr int64_t kTile = 16, kBlock = 2 * kTile;

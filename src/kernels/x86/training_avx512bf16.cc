@@ -12,7 +12,7 @@
 namespace millrace {
 namespace training_avx512 {
 
-#include "kernels/training_basics.inc"
+#include "kernels/training_bf16.inc"
 #include "kernels/x86/training_vectors.inc"
 
 inline __m512bh pairs16(const uint32_t* from) { return std::bit_cast<__m512bh>(_mm512_loadu_si512(from)); }

@@ -1,0 +1,28 @@
+// LabNorm: RMSNorm with a learned weight. (Zhang and Sennrich, 2019, "Root Mean Square Layer Normalization".)
+#pragma once
+
+#include "learn/blocks/workspace.h"
+
+namespace millrace {
+
+template <typename Factor>
+class LabNorm {
+ public:
+  LabNorm(LabTensor tensor, float epsilon) : tensor_(std::move(tensor)), epsilon_(epsilon) {}
+
+  // out = x / rms(x) * weight, of `rows` rows.
+  void forward(const LabWorkspace<Factor>& work, const float* x, int64_t rows, Factor* out) const;
+
+  // d_x += gradient of `rows` rows of a chunk. Call begin_chunk() before the first rows of a chunk, and add_gradient()
+  // after all chunks: the weight's gradient is their sum, in order.
+  void begin_chunk(LabWorkspace<Factor>& work, LabChunk chunk) const;
+  void backward(LabWorkspace<Factor>& work, LabChunk chunk, const float* x, const float* d_out, int64_t rows,
+                float* d_x) const;
+  void add_gradient(LabWorkspace<Factor>& work, int64_t chunks) const;
+
+ private:
+  LabTensor tensor_;
+  float epsilon_;
+};
+
+}  // namespace millrace
