@@ -102,6 +102,12 @@ class ModelRunner {
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   // Marks the tokens of the span as sampled or drafted, not part of a prompt.
   void answers() { batch_.spans.back().answer = true; }
+  // The span's tokens leave the pass where `gate` says; null: nowhere. The gate must live until the pass.
+  void exit_by(const ExitGate* gate) {
+    if (!gate) return;
+    batch_.spans.back().exit = static_cast<int32_t>(batch_.exits.size());
+    batch_.exits.push_back(gate);
+  }
   // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
   // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
@@ -151,6 +157,10 @@ class ModelRunner {
     model_->run_layers(batch_, 0, layer, *context_);
     model_->store_keys(batch_, layer, *context_);
   }
+  // As forward(), for a batch some of whose tokens have run the first `layers` layers before, in other passes that have
+  // stored their keys and values. `known`: by token, the residual [width] behind these layers; null: the token runs
+  // all. Observers see every token in the other layers only.
+  void forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&);
   // For a batch without output rows: runs the layers from `layer` on. `rows`: the output of the layers before them for
   // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
@@ -202,6 +212,10 @@ class ModelRunner {
   std::optional<ForwardContext> context_;
   LoraRows adapters_;
   Batch batch_;
+  Batch unknown_;                      // forward_known(): the tokens that run all layers,
+  std::vector<int32_t> unknown_rows_;  // ... their indices,
+  std::vector<float> behind_;          // ... and their residual behind the first layers
+  std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
   const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass

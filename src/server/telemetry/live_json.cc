@@ -137,6 +137,7 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
       {"drafter", o.drafter},
       {"acceptance", o.drafter.empty() ? "" : o.acceptance},
       {"evictor", o.evictor},
+      {"exit", chosen_exit(o.kernels)},
       {"tier", o.kv_tier.empty() && has_tier(o) ? "memory" : o.kv_tier},
       {"store", o.kv_store.empty() && has_store(o) ? "ssd" : o.kv_store},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
