@@ -26,7 +26,7 @@ struct AttentionLayer {
   int64_t value_dim = 0;  // 0: head_dim
   AttentionSwitches switches = {};
   // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
-  // (KvLayout::per_head_tables). Without a pattern, windows, tiles and gates.
+  // (KvGroup::head). Without a pattern, windows, tiles and gates.
   bool per_head_tables = false;
   // A further logit of each head's softmax, whose weight goes to no value [heads]; null: none. Not with patterns that
   // diffuse values (attention/hop_values.h).
