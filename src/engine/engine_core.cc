@@ -10,7 +10,7 @@
 #include "run/compatibility/collect.h"
 #include "run/compatibility/rules.h"
 #include "run/cpu_executor.h"
-#include "run/kv_places.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -46,40 +46,46 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model,
                                                        const EngineOptions& options, const Clock* clock) {
   MILLRACE_TRY_VOID(check_options(options));
-  MILLRACE_TRY_VOID(make_policy(options.policy));  // before memory is taken
-  MILLRACE_TRY_VOID(DraftDriver::create(options));
-  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
-  return create(std::move(executor), options, clock);
+  MILLRACE_TRY(EnginePlan plan, EnginePlan::create(options, *model));
+  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), plan));
+  return create(std::move(executor), std::move(plan), clock);
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options,
                                                        const Clock* clock, std::unique_ptr<SchedulerPolicy> policy,
                                                        std::unique_ptr<Drafter> drafter) {
   MILLRACE_TRY_VOID(check_options(options));
-  if (!policy) {
-    MILLRACE_TRY(policy, make_policy(options.policy));
-  }
-  MILLRACE_TRY(DraftDriver drafts, DraftDriver::create(options, std::move(drafter)));
+  MILLRACE_TRY(EnginePlan plan, EnginePlan::create(options, make_kernel_table(Isa::ref)));
+  if (policy) plan.policy = std::move(policy);
+  if (drafter) plan.drafter = std::move(drafter);
+  return create(std::move(executor), std::move(plan), clock);
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, EnginePlan plan,
+                                                       const Clock* clock) {
+  const EngineOptions& options = plan.options;
+  MILLRACE_TRY_VOID(check_options(options));
   auto loop = std::make_unique<LoopContext>();
-  loop->planner = std::make_unique<Planner>(std::move(policy));
+  loop->planner = std::make_unique<Planner>(std::move(plan.policy));
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
   loop->facts = loop->executor->facts();
-  drafts.add_facts(loop->facts);
-  MILLRACE_TRY_VOID(resolve_engine(options, loop->facts));
+  if (plan.drafter) add_drafter(*plan.drafter, options.drafter, loop->facts);
+  MILLRACE_TRY_VOID(resolve_engine(plan, loop->facts));
+  MILLRACE_TRY(DraftDriver drafts, DraftDriver::create(plan));
   MILLRACE_TRY_VOID(drafts.attach(*loop));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
-  MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
-  MILLRACE_TRY(loop->exit, make_exit_gate(chosen_exit(options.kernels)));
+  loop->evictor = plan.evictor;
+  loop->exit = plan.switches.exit;
   MILLRACE_TRY_VOID(loop->exit_gate({}));
-  MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
+  loop->documents = plan.documents;
   loop->documents_name = options.document_context;
   if (loop->evictor) MILLRACE_TRY_VOID(check_budgets(*loop->evictor, loop->executor->limits()));
-  MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
+  MILLRACE_TRY(auto cache, PrefixCache::create(*loop, plan));
   std::unique_ptr<KvTier> tier;
-  if (has_tier(options)) {
-    MILLRACE_TRY(tier, loop->executor->home().make_swap(options));
+  if (plan.tier) {
+    MILLRACE_TRY(tier, loop->executor->home().make_swap(*plan.tier));
   }
   auto core = std::unique_ptr<EngineCore>(
       new EngineCore(std::move(loop), std::move(cache), std::move(tier), std::move(drafts), options));
@@ -103,63 +109,73 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
-  MILLRACE_TRY_VOID(loop_->context_of(request));
-  if (request.documents.empty()) return check_linked(request, loop_->facts);
-  Request prepared = request;
-  MILLRACE_TRY_VOID(prepare(prepared));
-  return {};
+  if (!request.documents.empty()) {
+    MILLRACE_TRY_VOID(prepare(request));
+    return {};
+  }
+  MILLRACE_TRY(const PreparedRequest members, name_members(*loop_, request));
+  Facts facts = loop_->facts;
+  add_exit(members.exit.get(), facts);
+  return check_request(request, *loop_->executor, loop_->limits, std::move(facts), members.evictor.get());
 }
 
-// Does with the request's documents what its context does before they are computed, and checks the result. Returns
-// those that an encoder reads.
-Result<DocumentTokens> EngineCore::prepare(Request& request) const {
-  MILLRACE_TRY(const auto context, loop_->context_of(request));
-  DocumentTokens encoded;
-  Facts facts = loop_->facts;
-  const std::string& name = loop_->context_name(request);
-  if (context && context->encoder()) {
+// Takes the documents that an encoder reads out of the request, or adds the links between others. Without a context
+// nothing happens.
+Result<void> EngineCore::link_documents(PreparedRequest& prepared, const std::string& name, Facts& facts) const {
+  const DocumentContext* context = prepared.context.get();
+  Request& request = prepared.request;
+  if (!context) return {};
+  if (context->encoder()) {
     add_encoded(name, facts);
     MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get()));
-    encoded = take_documents(request);
+    prepared.encoded = take_documents(request);
     MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-    MILLRACE_TRY_VOID(placer->check_encoded(encoded));
-  } else if (context) {
-    add_apart(request, name, facts);
-    MILLRACE_TRY_VOID(resolve(facts));
-    add_links(*context, request);
-    if (context->link_rows()) {
-      MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-      MILLRACE_TRY_VOID(placer->put_links(*context->link_rows(), request));
-    }
+    return placer->check_encoded(prepared.encoded);
   }
-  const bool has_parts = context && !context->encoder();
-  MILLRACE_TRY_VOID(check_linked(request, facts));
-  if (!has_parts) return encoded;
-  const ContextPlan plan = context->plan(request.documents);
-  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  add_parts(plan, name, facts);
+  add_apart(request, name, facts);
+  MILLRACE_TRY_VOID(resolve(facts));
+  add_links(*context, request);
+  if (!context->link_rows()) return {};
+  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+  return placer->put_links(*context->link_rows(), request);
+}
+
+Result<PreparedRequest> EngineCore::prepare(Request request) const {
+  MILLRACE_TRY(PreparedRequest prepared, name_members(*loop_, request));
+  prepared.request = std::move(request);
+  const std::string name =
+      prepared.request.document_context.empty() ? loop_->documents_name : prepared.request.document_context;
+  Facts facts = loop_->facts;
+  MILLRACE_TRY_VOID(link_documents(prepared, name, facts));
+  add_exit(prepared.exit.get(), facts);
+  if (prepared.evictor && prepared.apart()) {
+    auto joining = std::make_shared<EvictionRule>(*prepared.evictor);
+    joining->joined = prepared.request.documents.back().end;
+    prepared.evictor = std::move(joining);
+  }
+  const EvictionRule* rule = prepared.evictor.get();
+  MILLRACE_TRY_VOID(check_request(prepared.request, *loop_->executor, loop_->limits, facts, rule));
+  if (!prepared.apart()) return prepared;
+  prepared.plan = prepared.context->plan(prepared.request.documents);
+  add_parts(prepared.plan, name, facts);
   if (rule) add_evictor(*rule, facts);
   MILLRACE_TRY_VOID(resolve(facts));
   MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-  MILLRACE_TRY_VOID(placer->check_parts(plan));
-  return encoded;
-}
-
-// A request with its links.
-Result<void> EngineCore::check_linked(const Request& request, const Facts& facts) const {
-  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  MILLRACE_TRY(const auto gate, loop_->exit_gate(request));
-  Facts all = facts;
-  add_exit(gate.get(), all);
-  return check_request(request, *loop_->executor, loop_->limits, std::move(all), rule.get());
+  MILLRACE_TRY_VOID(placer->check_parts(prepared.plan));
+  return prepared;
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
-  MILLRACE_TRY(DocumentTokens encoded, prepare(request));
+  MILLRACE_TRY(PreparedRequest prepared, prepare(std::move(request)));
+  return add(id, std::move(prepared), submitted_ns);
+}
+
+Result<void> EngineCore::add(RequestId id, PreparedRequest prepared, int64_t submitted_ns) {
   const int64_t waiting = std::ssize(lists_.waiting());
   if (waiting >= queue_limit_ && std::ssize(lists_.running()) >= loop_->limits.max_streams)
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting));
-  MILLRACE_TRY(auto streams, make_streams(*loop_, *cache_, id, std::move(request), submitted_ns));
+  DocumentTokens encoded = std::move(prepared.encoded);
+  MILLRACE_TRY(auto streams, make_streams(*loop_, *cache_, id, std::move(prepared), submitted_ns));
   MILLRACE_TRY_VOID(loop_->planner->policy().accept(streams.front()->sequence, view()));
   if (!encoded.empty()) {
     const auto shared = std::make_shared<const DocumentTokens>(std::move(encoded));

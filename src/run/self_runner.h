@@ -12,8 +12,8 @@
 #include "models/model_runner.h"
 #include "models/skipped_blocks.h"
 #include "run/first_rows.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
-#include "speculate/draft_model.h"
 
 namespace millrace {
 
@@ -21,24 +21,28 @@ namespace millrace {
 // last one as an output row.
 void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs);
 
-class SelfRunner final : public DraftModel {
- public:
-  // `runner` outlives it. Runs of at most `streams` streams. `first`: number of layers that draft, all later ones are
-  // skipped; 0: `skipped` says which.
-  SelfRunner(ModelRunner& runner, SkippedBlocks skipped, int64_t streams, int64_t first = 0);
-  // Memory in addition to the runner's: the rows being drawn, one a thread. FirstRows takes its own.
-  static int64_t memory(int64_t vocab, int64_t streams, int threads);
+// Bytes of the rows being drawn, one a thread, of a model that runs through the engine's own ModelRunner.
+int64_t drawn_rows_bytes(const LoadedDraftModel::Sizes& sizes, int threads);
 
+class SelfRunner final : public LoadedDraftModel {
+ public:
+  // `first`: number of layers that draft, of a model of this width, whose later layers are all skipped; 0: `skipped` says
+  // which blocks are left out.
+  explicit SelfRunner(SkippedBlocks skipped, int64_t first = 0, int64_t width = 0)
+      : skipped_(std::move(skipped)), layers_(first), width_(width) {}
+
+  int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
+  Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
   void run(std::span<DraftRun> runs) override;
 
-  const SkippedBlocks& skipped() const { return skipped_; }
-  FirstRows* first_rows() { return first_ ? &*first_ : nullptr; }  // null: drafts run no first layers alone
+  FirstRows* first_rows() override { return first_ ? &*first_ : nullptr; }
 
  private:
   void run_first(const ThreadPool::Turn& turn);
 
-  ModelRunner& runner_;
   SkippedBlocks skipped_;
+  int64_t layers_, width_;
+  ModelRunner* runner_ = nullptr;
   std::optional<FirstRows> first_;
   std::vector<std::pair<RequestId, int64_t>> running_;  // stream and index of each token of the pass
   ForwardHooks hooks_;                // hooks of its passes: adapters; observers of steps do not see them

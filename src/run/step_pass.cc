@@ -7,12 +7,12 @@
 
 namespace millrace {
 
-StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, FirstRows* first,
-                   int64_t drafts, int64_t streams)
+StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, LoadedDraftModel* draft, int64_t drafts,
+                   int64_t streams)
     : runner_(runner),
       documents_(documents),
-      features_(features && features->keeps() ? features : nullptr),
-      first_(first),
+      features_(draft && draft->keeps() ? draft : nullptr),
+      first_(draft ? draft->first_rows() : nullptr),
       evictions_(runner, drafts) {
   const ForwardLimits& limits = runner.limits();
   sampled_.reserve(static_cast<size_t>(limits.outputs));

@@ -7,9 +7,7 @@
 namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_layerskip_drafter(const OptionValues& options) {
-  SkipChoice skips;
-  skips.first = options.integer("exit");
-  return make_exit_drafter({.skips = std::move(skips)},
+  return make_exit_drafter({"layerskip", options},
                            {options.integer("k"), options.number("p"), options.number("accept")});
 }
 
