@@ -15,7 +15,7 @@
 #include "base/version.h"
 #include "memory_report.h"
 #include "models/weight_parts_loader.h"
-#include "run/memory_plan.h"
+#include "run/plan/memory_plan.h"
 
 namespace millrace {
 namespace {

@@ -20,8 +20,8 @@
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/compatibility/collect.h"
-#include "run/stored_pattern.h"
-#include "run/window_blocks.h"
+#include "run/plan/stored_pattern.h"
+#include "run/plan/window_blocks.h"
 
 namespace millrace {
 namespace {

@@ -14,8 +14,8 @@
 #include "engine/engine_core.h"
 #include "interrupt.h"
 #include "progress.h"
-#include "run/chat_prompt.h"
-#include "run/cpu_executor.h"
+#include "prompt/chat_prompt.h"
+#include "run/executors/cpu_executor.h"
 #include "step_timer.h"
 
 namespace millrace {

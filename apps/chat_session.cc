@@ -8,7 +8,7 @@
 
 #include "base/ordered_json.h"
 #include "interrupt.h"
-#include "run/chat_prompt.h"
+#include "prompt/chat_prompt.h"
 
 namespace millrace {
 namespace {

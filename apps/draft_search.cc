@@ -8,7 +8,7 @@
 #include "interrupt.h"
 #include "model_flags.h"
 #include "progress.h"
-#include "run/skip_choice.h"
+#include "run/drafting/skip_choice.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "simulate/simulation.h"
 
 namespace millrace {

@@ -16,9 +16,9 @@
 #include "interrupt.h"
 #include "memory_report.h"
 #include "model_flags.h"
+#include "prompt/document_prompt.h"
+#include "prompt/prompt_report.h"
 #include "prompt_flags.h"
-#include "run/document_prompt.h"
-#include "run/prompt_report.h"
 
 namespace millrace {
 namespace {

@@ -13,7 +13,7 @@
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "simulate/simulation.h"
 #include "use_flag.h"
 #include "workload/metrics.h"

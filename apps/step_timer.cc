@@ -9,7 +9,7 @@
 
 #include "base/philox.h"
 #include "kv/tiers/ssd_store.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 #include "run/language_model.h"
 
 namespace millrace {

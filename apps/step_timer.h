@@ -8,7 +8,7 @@
 #include "engine/live_stream.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
 #include "schedule/cost_fit.h"
 
 namespace millrace {

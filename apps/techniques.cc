@@ -10,7 +10,7 @@
 #include "declaration.h"
 #include "input.h"
 #include "run/compatibility/page.h"
-#include "run/families.h"
+#include "techniques/families.h"
 #include "workload/trace_format.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "run/technique_use.h"
+#include "techniques/technique_use.h"
 
 namespace millrace {
 

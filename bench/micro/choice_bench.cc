@@ -10,7 +10,7 @@
 #include <random>
 
 #include "base/cpu.h"
-#include "run/token_choice.h"
+#include "run/executors/token_choice.h"
 #include "speculate/acceptance.h"
 
 namespace {

@@ -28,8 +28,8 @@ struct AttentionLayer {
   // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
   // (KvGroup::head). Without a pattern, windows, tiles and gates.
   bool per_head_tables = false;
-  // A further logit of each head's softmax, whose weight goes to no value [heads]; null: none. Not with patterns that
-  // diffuse values (attention/hop_values.h).
+  // A further logit of each head's softmax, whose weight multiplies no value [heads]; null: none. Not with patterns
+  // that diffuse values (attention/hop_values.h).
   const float* sinks = nullptr;
   int64_t row_heads = 0;  // heads in a row of queries and outputs, if the layer's heads are only some of them; 0: heads
 

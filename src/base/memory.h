@@ -14,19 +14,21 @@ struct AvailableMemory {
   std::string limit;          // source of the limit: "this machine", "the control group /user.slice"
 };
 
-// The minimum of what /proc/meminfo reports as available (plus free swap) and the remainder of the limit of every
-// control group (version 1 or 2) of the process. File pages count as available, because the system can drop them.
-// `root` is prepended to the paths of these files.
+// Returns the memory that the machine has available (/proc/meminfo, plus free swap), or what a control group of the
+// process (version 1 or 2) still allows, whichever is least. Cached file pages count as available, because the system
+// can drop them. `root` is prepended to the paths under /proc and /sys.
 AvailableMemory available_memory(const std::string& root = "");
 
-// Memory that this process could use on an idle machine: memory and swap, or the smallest limit of its control groups.
+// Returns the memory that this process could use on an idle machine: the machine's memory and swap, or the smallest
+// limit of the process's control groups if that is lower.
 AvailableMemory total_memory(const std::string& root = "");
 
 // Resident memory of this process and its peak (VmHWM), including pages of mapped files. 0: unknown.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 
-// Errors: resource, with `what`, the needed and available bytes, and `advice`.
+// Fails if `bytes` exceed the available memory. Errors: resource; the message names `what`, the needed and available
+// bytes, and `advice`.
 Result<void> check_memory(int64_t bytes, const std::string& what, const std::string& advice,
                           const AvailableMemory& available = available_memory());
 

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "run/chat_prompt.h"
-#include "run/document_prompt.h"
+#include "prompt/chat_prompt.h"
+#include "prompt/document_prompt.h"
 
 namespace millrace {
 namespace {

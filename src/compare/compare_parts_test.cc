@@ -12,7 +12,7 @@
 #include "compare/bootstrap.h"
 #include "compare/journal.h"
 #include "compare/spec.h"
-#include "run/draft_models/loader.h"
+#include "run/drafting/models/loader.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "run/draft_models/loader.h"
+#include "run/drafting/models/loader.h"
 #include "run/language_model.h"
 
 namespace millrace {

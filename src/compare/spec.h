@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "run/technique_use.h"
+#include "techniques/technique_use.h"
 
 namespace millrace {
 

@@ -11,7 +11,7 @@
 #include "kv/token_evictor.h"
 #include "kv/window_groups.h"
 #include "run/language_model.h"
-#include "run/window_blocks.h"
+#include "run/plan/window_blocks.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kv/token_evictor.h"
-#include "run/families.h"
+#include "techniques/families.h"
 
 namespace millrace {
 namespace {

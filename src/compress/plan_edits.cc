@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "run/stored_pattern.h"
+#include "run/plan/stored_pattern.h"
 
 namespace millrace {
 namespace {

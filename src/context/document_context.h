@@ -62,7 +62,7 @@ struct ContextPlan {
   bool behind(int64_t token) const { return !parts.empty() && token >= parts.back().end; }
 };
 
-// Documents that an encoder reads in place of the model (run/encoded_documents.h).
+// Documents that an encoder reads in place of the model (run/documents/encoded_documents.h).
 struct EncoderChoice {
   std::string path;    // folder of a checkpoint
   int64_t piece = 0;   // tokens that it reads at once
@@ -72,7 +72,7 @@ struct EncoderChoice {
   bool operator==(const EncoderChoice&) const = default;
 };
 
-// Rows that were trained to stand behind each document, in place of tokens (run/link_rows.h).
+// Rows that were trained to stand behind each document, in place of tokens (run/documents/link_rows.h).
 struct LinkRowsChoice {
   std::string path;
   int64_t first = 0;  // row of the first document's first link

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "run/executor.h"
+#include "run/executors/executor.h"
 
 namespace millrace::testing {
 

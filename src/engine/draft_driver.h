@@ -12,8 +12,8 @@
 
 #include "engine/loop_context.h"
 #include "engine/stream_lists.h"
-#include "run/engine_plan.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
+#include "run/plan/engine_plan.h"
 #include "schedule/decode_times.h"
 #include "speculate/draft_length.h"
 #include "speculate/trial_steps.h"
@@ -58,7 +58,8 @@ class DraftDriver {
   DraftEstimate estimate_lengths(const StepShape& plain);
   void decide(const DraftEstimate& best);
   bool run_model(std::span<StepWork> work);
-  // Of the drafter's model, a pass for a token of every draft; of all drafts, and of the longest one.
+  // Seconds of a pass of the drafter's model for a token of every draft. `tokens`: those of all drafts; `longest`: of
+  // the longest one.
   double pass_seconds(int64_t tokens, int64_t longest) const;
   size_t pass_index(int64_t tokens, int64_t longest) const;
   void gather(std::span<const StepWork> work);
@@ -68,14 +69,14 @@ class DraftDriver {
 
   LoopContext* loop_ = nullptr;
   std::unique_ptr<Drafter> drafter_;  // null: none
-  std::vector<KeptShares> shares_;    // of all streams' drafts, by member
-  std::vector<Draft> drafts_;         // scratch, by member
+  std::vector<KeptShares> shares_;    // [member], over all streams
+  std::vector<Draft> drafts_;         // [member], scratch
   bool automatic_ = false;            // chooses lengths
   bool learns_times_ = false;         // no cost model was given
   int64_t longest_ = 0;
   bool trees_ = false;
   DraftModel* model_ = nullptr;     // the drafter's, which is the executor's; null: it has none
-  std::vector<DraftChunk> chunks_;  // of the step
+  std::vector<DraftChunk> chunks_;  // the step's
   std::unique_ptr<Acceptance> acceptance_;
   std::vector<TokenId> probed_, best_;
   // Choosing lengths
@@ -85,7 +86,7 @@ class DraftDriver {
   DecodeTimes times_;
   double prior_ = 0;                      // share of tokens kept where nothing is known
   double window_kept_ = 0;                // tokens that steps with probes have kept, on average
-  std::array<double, 8> pass_seconds_{};  // of the drafter's model, by octave of its streams; 0: not known
+  std::array<double, 8> pass_seconds_{};  // a pass of the drafter's model, by octave of its streams; 0: not known
   int64_t pass_began_ns_ = 0;
   int64_t step_tokens_ = 0;  // 0: it computes prompts, too
 };

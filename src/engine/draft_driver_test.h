@@ -57,9 +57,9 @@ using Words = std::vector<std::string>;
 // The drafts that a test gives its drafter, and the calls that the drafter has received.
 struct DriverScript {
   ManualClock clock;
-  Draft draft;             // of a drafter without a model
+  Draft draft;             // the draft of a drafter without a model
   int64_t model_most = 9;  // a draft model drafts no more
-  int64_t pass_ns = 0;     // and takes so long for it
+  int64_t pass_ns = 0;     // time of one draft model's draft
   Words heard;
 };
 

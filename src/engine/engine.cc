@@ -5,7 +5,7 @@
 #include "base/start_thread.h"
 #include "engine/engine_state.h"
 #include "run/adapter_registry.h"
-#include "run/memory_plan.h"
+#include "run/plan/memory_plan.h"
 
 namespace millrace {
 

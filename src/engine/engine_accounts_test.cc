@@ -7,7 +7,7 @@
 
 #include "base/philox.h"
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {

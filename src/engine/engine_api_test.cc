@@ -10,7 +10,7 @@
 #include "engine/engine_core.h"
 #include "kv/token_eviction.h"
 #include "millrace/engine.h"
-#include "run/memory_plan.h"
+#include "run/plan/memory_plan.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include "engine/snapshot.h"
 #include "run/compatibility/collect.h"
 #include "run/compatibility/rules.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 #include "run/language_model.h"
 
 namespace millrace {

@@ -37,7 +37,7 @@ class EngineCore {
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model,
                                                     const EngineOptions& options, const Clock* clock = nullptr);
-  // The same loop over any executor, whose memory and limits are its own. `plan` is the one that the executor was made
+  // A loop over any executor, which has its own memory and limits. `plan` is the one that the executor was made
   // from.
   static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, EnginePlan plan,
                                                     const Clock* clock = nullptr);
@@ -48,8 +48,8 @@ class EngineCore {
                                                     std::unique_ptr<SchedulerPolicy> policy = nullptr,
                                                     std::unique_ptr<Drafter> drafter = nullptr);
 
-  // What add() refuses at any time. Const after construction, so any thread may call it. Errors: user, unsupported,
-  // resource.
+  // Finds the requests that add() refuses at any time. Const after construction, so any thread may call it. Errors:
+  // user, unsupported, resource.
   Result<void> check(const Request& request) const;
   // Constructs what the request names, does with its documents what its context does before they are computed, and
   // checks the result. Const, as check(). Errors: those of check().
@@ -65,7 +65,7 @@ class EngineCore {
 
   // Runs one step and appends its events. Returns the plan that was run.
   const StepPlan& step(std::vector<TokenEvent>& events);
-  // The same with a recorded plan of an engine with the same requests. Errors: user, when the plan does not fit the
+  // step() with a recorded plan of an engine with the same requests. Errors: user, when the plan does not fit the
   // streams; the part of it before the misfit has been carried out.
   Result<void> replay(const StepPlan& plan, std::vector<TokenEvent>& events);
 
@@ -74,14 +74,15 @@ class EngineCore {
   // The present state, and what happened since the last snapshot. Recording begins with the first snapshot, and ends
   // when no further one is taken.
   EngineSnapshot snapshot();
-  // Of the request's prompt, the blocks in the prefix cache, to and from a file (prefix_files.h). Return their tokens.
+  // Writes the prompt's blocks in the prefix cache to a file, or reads them from it (prefix_files.h). Both return the
+  // number of tokens.
   Result<int64_t> save_prefix(const Request& request, const std::string& path) {
     return millrace::save_prefix(*loop_, *cache_, request, path);
   }
   Result<int64_t> load_prefix(const Request& request, const std::string& path) {
     return millrace::load_prefix(*loop_, *cache_, request, path);
   }
-  // Of the request's prompt, the tokens that the prefix index has now; for routers.
+  // Number of the prompt's tokens that the prefix index has now; for routers.
   int64_t cached_tokens(const Request& request) {
     const auto gate = loop_->exit_gate(request);
     return gate.ok() ? cache_->cached_tokens(request, loop_->stored_layers(gate->get())) : 0;
@@ -90,7 +91,7 @@ class EngineCore {
   const PlannerLimits& limits() const { return loop_->limits; }
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
-  // The last step computed or copied documents, beside its plan.
+  // true: the last step computed or copied documents, in addition to its plan.
   bool worked() const { return runner_.waits(); }
   // Errors: internal, where the block accounts are wrong (BlockLedger::check()).
   Result<void> check_blocks() const {

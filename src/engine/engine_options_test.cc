@@ -7,7 +7,7 @@
 
 #include "engine/engine_core.h"
 #include "kv/pool.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {

@@ -1,5 +1,5 @@
 // An engine of a plan: what the options name is constructed once, and everything takes it from the plan.
-#include "run/engine_plan.h"
+#include "run/plan/engine_plan.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "engine/engine_core.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 #include "run/language_model.h"
 #include "speculate/datastore.h"
 #include "test_paths.h"

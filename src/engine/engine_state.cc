@@ -6,7 +6,7 @@
 #include <new>
 
 #include "engine/request_check.h"
-#include "run/memory_plan.h"
+#include "run/plan/memory_plan.h"
 #include "run/prompt_embeddings.h"
 
 namespace millrace {

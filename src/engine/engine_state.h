@@ -1,4 +1,5 @@
-// What an Engine and its thread share: the queue of requests and cancellations, the open streams and what they take.
+// The state that an Engine and its thread share: the queue of requests and cancellations, the open streams and what
+// they take.
 #pragma once
 
 #include <atomic>
@@ -76,7 +77,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
-  int64_t open_memory = 0;             // of the open requests
+  int64_t open_memory = 0;             // bytes of the open requests
   std::atomic<int64_t> step_began{0};  // steady clock, ns; 0: between steps
 
   std::unordered_map<RequestId, std::shared_ptr<Stream::State>> streams;  // engine thread only

@@ -12,7 +12,7 @@
 #include "flow/step_plan.h"
 #include "kv/tiers/tier.h"
 #include "kv/token_eviction.h"
-#include "run/step_input.h"
+#include "run/executors/step_input.h"
 #include "speculate/stream_drafts.h"
 
 namespace millrace {
@@ -51,27 +51,27 @@ struct LateMask;  // engine/mask_worker.h
 
 struct LiveStream {
   Sequence sequence;
-  ExecutorStream own;                   // what its executor keeps of it
+  ExecutorStream own;                   // the executor's data of this stream
   std::shared_ptr<LateMask> late_mask;  // work on its next token that another thread does; null: none
   bool cancelled = false;
   bool ended = false;
   bool read_failed = false;  // the prompt's reader threw
   double logprob_sum = 0;
-  std::shared_ptr<AnswerGroup> answers;           // of the whole request; null: this is the only one
-  std::shared_ptr<BeamGroup> beams;               // the search that it is a beam of; null: none
-  KvRange range;                                  // its range of the pool, while it holds blocks
-  TierTicket ticket = 0;                          // of the swap tier, while swapping out, swapped or loading
-  std::unique_ptr<TokenEviction> eviction;        // null: all its keys and values are kept
-  std::shared_ptr<const ExitGate> exit;           // null: its tokens run every layer
-  ContextPlan context;                            // of its documents; without parts: a prompt like any other
-  std::vector<KeySegment> sees;                   // context.sees in the slots that an evictor leaves (note_eviction())
-  int64_t sees_lists = 1;                         // VisibleKeys::segment_heads
-  std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
+  std::shared_ptr<AnswerGroup> answers;     // the whole request's; null: this is the only one
+  std::shared_ptr<BeamGroup> beams;         // the beam search that it belongs to; null: none
+  KvRange range;                            // its range of the pool, while it holds blocks
+  TierTicket ticket = 0;                    // its ticket in the swap tier, while swapping out, swapped or loading
+  std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
+  std::shared_ptr<const ExitGate> exit;     // null: its tokens run every layer
+  ContextPlan context;                      // how its documents become keys; without parts: a prompt like any other
+  std::vector<KeySegment> sees;             // context.sees in the slots that an evictor leaves (note_eviction())
+  int64_t sees_lists = 1;                   // VisibleKeys::segment_heads
+  std::vector<size_t> stale;                // complete parts, some tokens of which are to be computed again
   std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
   PrefixLookup lookup;
   PrefixLoad load;
   StoreRepair repair;
-  std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet
+  std::unique_ptr<StreamDrafts> drafts;  // the engine's record of its drafts; null: none yet
   std::vector<float> importance;         // observed, of its first blocks; see kv/prefix_evictor.h
 
   StreamRef ref() { return {sequence, own}; }

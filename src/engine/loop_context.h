@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "exit/exit_gate.h"
 #include "millrace/engine.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
 #include "schedule/planner.h"
 
 namespace millrace {
@@ -15,19 +15,19 @@ namespace millrace {
 struct LoopContext {
   std::unique_ptr<Executor> executor;
   std::unique_ptr<Planner> planner;
-  std::unique_ptr<CostModel> own_cost;  // null: the executor brings its own
+  std::unique_ptr<CostModel> own_cost;  // the engine's cost model; null: the executor provides one
   CostModel* cost = nullptr;
   SteadyClock steady_clock;
   const Clock* clock = nullptr;
   PlannerLimits limits;
   EngineStats stats;
-  std::shared_ptr<const EvictionRule> evictor;  // of requests that name none; null: they keep all
+  std::shared_ptr<const EvictionRule> evictor;  // for requests that name none; null: they keep all
 
-  std::shared_ptr<const ExitGate> exit;  // of requests that name none; null: they run every layer
+  std::shared_ptr<const ExitGate> exit;  // for requests that name none; null: they run every layer
 
-  std::shared_ptr<const DocumentContext> documents;  // of requests that name none; null: as any other token
+  std::shared_ptr<const DocumentContext> documents;  // for requests that name none; null: as any other token
   std::string documents_name;                        // as the options name it
-  Facts facts;                                       // of the engine, without the evictor and the context of a request
+  Facts facts;  // the engine's facts, without the evictor and the context of a request
 
   KvPool& kv() const { return executor->home().kv(); }
   // Null: the request's tokens run every layer. Errors: user.

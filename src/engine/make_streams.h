@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-// Returns all streams of the request that go into the queue, or none. `submitted_ns`: since when it
-// waits, by the loop's clock; 0: since now. Errors: those of TokenChooser::begin().
+// Makes the streams of the request that wait in the queue, or none. `submitted_ns`: the time since which it waits, by
+// the loop's clock; 0: since now. Errors: those of TokenChooser::begin().
 Result<std::vector<StreamPtr>> make_streams(LoopContext& loop, PrefixCache& cache, RequestId id,
                                             PreparedRequest prepared, int64_t submitted_ns);
 

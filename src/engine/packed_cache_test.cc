@@ -11,7 +11,7 @@
 #include "base/cpu.h"
 #include "engine/engine_core.h"
 #include "run/language_model.h"
-#include "run/packed_cache_path.h"
+#include "run/plan/packed_cache_path.h"
 #include "test_paths.h"
 
 namespace millrace {

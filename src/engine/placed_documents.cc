@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "run/own_stream.h"
+#include "run/documents/own_stream.h"
 
 namespace millrace {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/bare_executor_test.h"
 #include "engine/placed_documents.h"
 #include "formats/format.h"
-#include "run/own_stream.h"
+#include "run/documents/own_stream.h"
 
 namespace millrace::testing {
 

@@ -11,7 +11,7 @@
 #include "kv/prefix_index.h"
 #include "kv/tiers/prefix_store.h"
 #include "models/lora/adapter.h"
-#include "run/engine_plan.h"
+#include "run/plan/engine_plan.h"
 
 namespace millrace {
 
@@ -30,9 +30,10 @@ class PrefixCache {
   // `has_parts`: rows in place of tokens are links behind documents, which no shared block depends on.
   // `layers`: that its streams store, if an exit gate skips others; 0: all.
   uint64_t scope_of(const Request& request, const LoraMix& adapters, bool has_parts = false, int64_t layers = 0);
-  // Of the request's prompt, the tokens whose blocks the index has now.
+  // Number of the prompt's tokens whose blocks the index has now.
   int64_t cached_tokens(const Request& request, int64_t layers = 0);
-  // The same of a stream's tokens, but the last: at least one token is computed, to sample the next one.
+  // Number of the stream's tokens whose blocks the index has now, without the last token: at least one is computed, to
+  // sample the next one.
   int64_t known_tokens(const Sequence& sequence) const;
   // Inserts the full blocks that the stream has computed. The stream keeps them, too.
   void insert(const LiveStream& stream);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kPatience = 4;  // steps that a donor may stall
 
-// Whether the stream waits for the prefix store, which takes no longer than the store's deadlines.
+// Returns true if the stream waits for the prefix store, which takes no longer than the store's deadlines.
 bool asks_store(const Sequence& s) {
   return s.phase == StreamPhase::looking_up || (s.phase == StreamPhase::loading && s.prefix.caches);
 }

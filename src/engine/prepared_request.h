@@ -17,7 +17,7 @@ struct PreparedRequest {
   std::shared_ptr<const EvictionRule> evictor;     // null: it keeps all its keys and values
   std::shared_ptr<const ExitGate> exit;            // null: its tokens run every layer
   std::shared_ptr<const DocumentContext> context;  // null: its documents, if any, are tokens like any others
-  ContextPlan plan;                                // of documents that are computed apart
+  ContextPlan plan;                                // how its separate documents are computed
   DocumentTokens encoded;                          // documents that an encoder reads
   CompiledConstraint compiled;                     // held, so that the engine's thread never compiles
 

@@ -1,16 +1,17 @@
-// What an engine refuses before it takes any memory: options and requests out of range. Each error names the option.
+// Checks that an engine makes before it takes any memory: options and requests out of range. Each error names the
+// option.
 #pragma once
 
 #include "millrace/options.h"
 #include "millrace/request.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
 #include "schedule/view.h"
 
 namespace millrace {
 
 // Errors: user.
 Result<void> check_options(const EngineOptions& options);
-// Whether the request could ever run, whatever else runs. `facts`: of the engine, and of how the request's documents
+// Checks that the request could run in an idle engine. `facts`: of the engine, and of how the request's documents
 // become keys and values. `rule`: null is none. Errors: user, unsupported, resource.
 Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits, Facts facts,
                            const EvictionRule* rule = nullptr);

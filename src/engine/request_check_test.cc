@@ -113,7 +113,7 @@ TEST_F(RequestCheck, ReadersOfDocumentsReadBehindThem) {
   };
   EXPECT_EQ(reads(8), "");
   const std::string apart =
-      " of documents that end at 8 does not go with context independent: documents that it computes apart are not "
+      " of documents that end at 8 does not go with context independent: documents that it computes separately are not "
       "read; "
       "read positions behind the last document";
   EXPECT_EQ(reads(7), "a reader of position 7" + apart);

@@ -120,7 +120,7 @@ class ScriptedEngine {
   ManualClock clock;
   KvPool* pool = nullptr;  // the executor's
   std::unique_ptr<EngineCore> core;
-  std::vector<TokenEvent> events, all;  // of the last step, and all of them
+  std::vector<TokenEvent> events, all;  // those of the last step, and all
 };
 
 using Lines = std::vector<std::string>;

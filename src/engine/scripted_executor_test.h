@@ -30,11 +30,11 @@ struct Script {
   bool joins_early = false;
   std::vector<TokenId> end_tokens;
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
-  std::function<float(const Sequence& stream)> logprob;                                    // of the next token
+  std::function<float(const Sequence& stream)> logprob;                                    // the next token's
   // After each step, with its streams.
   std::function<void(const StepInput& input, std::span<const Sequence* const> streams)> forwarded;
   int64_t fails_at = -1;         // choose() fails for a stream with this many generated tokens
-  std::optional<Error> failure;  // of the weights, after the next steps
+  std::optional<Error> failure;  // a failure of the weights, after the next steps
   std::function<bool(const Sequence& stream, int64_t& budget)> documents;  // empty: all that are encoded are held
   bool prompts_apart = false;
   bool has_contexts = false;  // moves keys of documents
@@ -43,7 +43,7 @@ struct Script {
   bool put_fails = false, get_fails = false;
   // Store
   bool load_ready = true, lookup_ready = true, room = true;
-  bool waiting_helps = true;  // what is awaited is ready then
+  bool waiting_helps = true;  // true: a wait makes the awaited data ready
   bool layers_stall = false;  // a pass waits for a layer in vain
   bool shared = false;
   double deadline = PrefixStore::kNoDeadline;
@@ -51,7 +51,7 @@ struct Script {
   double load_took = 0;
   std::set<TokenId> damaged;            // blocks, by their first token
   std::set<TokenId> lost;               // no longer stored, by first token
-  std::map<TokenId, float> importance;  // of stored blocks, by first token
+  std::map<TokenId, float> importance;  // importance of stored blocks, by first token
   PrefixStoreStats store_stats;
   // Recorded calls
   std::vector<std::string> shapes, loads_observed, loads, puts, key_moves;
@@ -324,7 +324,7 @@ class ScriptedChooser final : public TokenChooser {
 
   const Sequence* find(RequestId stream) const { return streams_.at(stream); }
 
-  std::vector<const Sequence*> rows;  // of the last pass
+  std::vector<const Sequence*> rows;  // the last pass's streams
 
  private:
   Script& script_;

@@ -11,7 +11,7 @@
 #include "flow/sequence.h"
 #include "flow/step_plan.h"
 #include "millrace/snapshot.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
 
 namespace millrace {
 

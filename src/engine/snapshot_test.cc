@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 
 namespace millrace {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "engine/engine_core.h"
-#include "run/cpu_executor.h"
-#include "run/step_bytes.h"
+#include "run/executors/cpu_executor.h"
+#include "run/executors/step_bytes.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/answer_group.h"
-#include "run/context_refresh.h"
+#include "run/documents/context_refresh.h"
 
 namespace millrace {
 

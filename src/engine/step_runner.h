@@ -81,7 +81,7 @@ class StepRunner {
   TokenEvictions evictions_;
   PlacedDocuments documents_;
   std::vector<StepWork> work_;
-  StepInput input_;  // of the last step
+  StepInput input_;  // the last step's
   StepOutput output_;
   std::vector<ChoiceWork> choices_;
   bool encoded_ = false;

@@ -1,7 +1,7 @@
 // StoreLoads: brings blocks of a prompt back from the prefix store. A stream is in phase `looking_up` until the store
 // says which blocks it has, then in phase `loading` until these have arrived, and the other streams continue. When the
 // rest of the load takes less time than the stream's next chunk, it joins them, and each layer's attention waits for
-// that layer's keys and values. What is not loaded within the store's deadline, or not at all, is computed.
+// that layer's keys and values. Blocks that are not loaded within the store's deadline, or not at all, are computed.
 //
 //   start() --> looking_up --> poll(): found --> loading --> poll(): ready, or the deadline --> running
 //                   |                               |                                              ^
@@ -30,8 +30,8 @@ class StoreLoads {
   StoreLoads(const StoreLoads&) = delete;
   StoreLoads& operator=(const StoreLoads&) = delete;
 
-  // Asks the store what it has of the stream's tokens behind its computed ones. What it has is loaded where that is
-  // faster than computing it.
+  // Asks the store which of the stream's tokens behind its computed ones it has. These are loaded where that is faster
+  // than computing them.
   void start(LiveStream& stream);
   // The stream is preempted or over while its blocks are looked up or loaded.
   void cancel(LiveStream& stream);
@@ -44,7 +44,7 @@ class StoreLoads {
   // Around the forward pass. Afterwards `lost` is set for chunks that ran over damaged bytes.
   void begin_forward(std::span<const StepWork> work);
   void end_forward(std::span<StepWork> work);
-  // After the streams' computed tokens are counted: the store gets blocks that it lacks (store_repair.h).
+  // After the streams' computed tokens are counted: the store receives the blocks that it lacks (store_repair.h).
   void repair_store(std::span<const StepWork> work);
   void flush();  // blocks put since the last call may be written
 

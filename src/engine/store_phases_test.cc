@@ -59,7 +59,7 @@ TEST(StorePhases, AStreamLooksUpWhileOthersRun) {
   e.expect_no_tickets();
 }
 
-// Requests that arrive together with one prompt ask the store once, whatever it answers.
+// Requests that arrive together with one prompt ask the store once, for any answer.
 TEST(StorePhases, SimultaneousRequestsLookUpOnce) {
   for (const TokenId first : {1000, 8000}) {  // stored, and not
     AsksAStore e;

@@ -1,4 +1,4 @@
-// TokenEvictions: drops the tokens that the evictors of running streams choose, and returns their blocks.
+// TokenEvictions: drops the tokens that the evictors of running streams choose, and returns their blocks to the pool.
 #pragma once
 
 #include "engine/block_ledger.h"
@@ -10,8 +10,9 @@ class TokenEvictions {
  public:
   TokenEvictions(LoopContext& loop, BlockLedger& ledger) : loop_(loop), ledger_(ledger) {}
 
-  // Called whenever more of the stream's tokens are counted as computed. Drops tokens where a decision is due. No chunk
-  // crosses that point, so all slots then hold tokens of the stream: rejected drafted tokens have none there.
+  // Called whenever the number of the stream's computed tokens has grown. Drops tokens if a decision is due. A chunk
+  // never extends beyond the token at which a decision is due. So all slots then hold tokens of the stream, and none
+  // holds a rejected drafted token.
   void run(LiveStream& stream);
 
  private:
@@ -19,8 +20,8 @@ class TokenEvictions {
   BlockLedger& ledger_;
 };
 
-// Copies the parts of the evictor's state that planner and ledger need, and the slots that tokens behind documents see
-// among the remaining ones.
+// Copies the parts of the evictor's state that planner and ledger need to the stream. Also records which of the
+// remaining slots the tokens behind the documents see.
 void note_eviction(LiveStream& stream);
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
-// Fits the centroids of the attention pattern routing_transformer to a model (Roy et al., 2020, section 4.1): k-means
-// of the keys of each KV head on a text, normalized as the pattern does it. The paper moves centroids while it trains,
-// by a moving average of the vectors that are nearest to each. Here all vectors are available, and rounds of k-means
-// (Lloyd, 1982) converge to the same averages.
+// Fits the centroids of the attention pattern routing_transformer to a model (Roy et al., 2020, section 4.1). It
+// collects the keys of each KV head on a text, normalizes them as the pattern does, and clusters them with k-means. The
+// paper updates the centroids during training: each is a moving average of the vectors nearest to it. Here all vectors
+// are available, and rounds of k-means (Lloyd, 1982) converge to the same averages.
 //
 // The paper averages queries and keys, which are equal in its models. In other models the two are far from each other,
 // and centroids between them fit neither: they keep less of the attention than centroids of the keys alone.
@@ -23,12 +23,12 @@ struct CentroidFitOptions {
   int rounds = 12;
 };
 
-// Spherical k-means: returns `centroids` directions of length 1 among these vectors [n, dims]. It begins with vectors
-// far from each other. Deterministic. Pure.
+// Spherical k-means: returns the `clusters` centroids [clusters, dims] of `vectors` [n, dims], all of length 1. It
+// begins with vectors that are far from each other. Deterministic. Pure.
 std::vector<float> cluster_directions(std::span<const float> vectors, int64_t dims, int64_t clusters, int rounds);
 
-// Deterministic for any number of threads. Errors: user (a text that is too short, options), unsupported (layers that
-// do not see every key, or of different sizes), resource.
+// Deterministic for any number of threads. Errors: user (the text is too short, invalid options), unsupported (some
+// layers do not see every key, or their heads have different sizes), resource.
 Result<RoutingCentroids> fit_routing_centroids(const std::shared_ptr<const LanguageModel>& model,
                                                std::span<const TokenId> tokens, const CentroidFitOptions& options);
 

@@ -12,7 +12,7 @@
 #include "base/philox.h"
 #include "prompt/text_units.h"
 #include "prompt/token_ends.h"
-#include "run/draft_runner.h"
+#include "run/drafting/draft_runner.h"
 #include "sampling/logprobs.h"
 #include "test_paths.h"
 

@@ -10,7 +10,7 @@
 #include "base/ordered_json.h"
 #include "evaluate/embedder.h"
 #include "models/ranking_head.h"
-#include "run/rank_prompt.h"
+#include "prompt/rank_prompt.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -9,8 +9,8 @@
 #include "models/background_packer.h"
 #include "models/drop_tokens.h"
 #include "run/compatibility/collect.h"
-#include "run/stored_pattern.h"
-#include "run/window_blocks.h"
+#include "run/plan/stored_pattern.h"
+#include "run/plan/window_blocks.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "evaluate/embedder.h"
 #include "evaluate/scorer.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "evaluate/skip_measure.h"
-#include "run/skip_choice.h"
+#include "run/drafting/skip_choice.h"
 
 namespace millrace {
 namespace {

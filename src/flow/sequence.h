@@ -4,7 +4,7 @@
 //   waiting -> running -> (finished)          swapping_out, then swapped: its blocks are in a tier
 //      ^          |                           loading: has blocks again, whose bytes are being copied
 //      +----------+  preempted: keeps its tokens, releases its blocks
-//                                           looking_up: asks the prefix store which of its blocks that has
+//                                           looking_up: asks which of its blocks the prefix store has
 #pragma once
 
 #include <array>
@@ -27,12 +27,12 @@ inline int64_t answer_of(RequestId stream) { return static_cast<int64_t>(stream 
 
 enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading, looking_up };
 
-// The stream's blocks in a further group of layers.
+// The stream's blocks in one of the pool's groups of layers after the first (kv/pool.h).
 struct WindowBlocks {
   std::vector<int32_t> blocks;
-  int64_t dead = 0;         // with a window: leading blocks that no later token sees: given back, the entries are 0
-  int64_t left_out = 0;     // KvState::by_layer: as there, of this layer
-  int64_t most_stored = 0;  // maximum number of stored tokens, from `tokens` on
+  int64_t dead = 0;         // with a window: leading blocks that no later token sees, given back; their entries are 0
+  int64_t left_out = 0;     // if KvState::by_layer: KvState::left_out of this layer
+  int64_t most_stored = 0;  // if KvState::by_layer: KvState::most_stored of this layer
 };
 
 // The stream's share of the KV cache.
@@ -40,21 +40,21 @@ struct KvState {
   std::vector<int32_t> blocks;        // block table; covers at least `stored()` tokens
   int64_t dead_blocks = 0;            // where every layer has a window: leading blocks that were given back
   std::vector<WindowBlocks> windows;  // blocks of the pool's other groups
-  bool by_layer = false;              // these are the layers behind the first one, and their blocks count like `blocks`
+  bool by_layer = false;              // `windows` are the layers after the first one; their blocks count like `blocks`
   int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
   int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
-  int64_t reserved_blocks = 0;        // promised at admission; no other stream is admitted on them
+  int64_t reserved_blocks = 0;        // blocks promised to it at admission; not available for admitting other streams
   int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
   int64_t left_out = 0;               // tokens before `computed` that are excluded from attention: they have no blocks
-  // maximum of left_out over the stream's life: tokens sampled at that point could not attend those blocks
+  // maximum of left_out over the stream's life after partial loads from the prefix store; for the request's timings
   int64_t most_left_out = 0;
-  int64_t most_stored = 0;  // tokens that its evictor lets it store at once from now on; 0: no evictor
-  int64_t border = -1;      // computed tokens at which a part of its context ends or begins, or where it waits for
-                            // the next ones; no chunk crosses it. -1: none
+  int64_t most_stored = 0;  // maximum number of tokens that the evictor leaves stored from now on; 0: no evictor
+  int64_t border = -1;      // computed tokens at which a part of the document context begins or ends, or at which the
+                            // stream waits for its next documents; no chunk crosses it. -1: none
   int64_t evict_at = 0;     // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
 
   int64_t held_blocks() const { return from(dead_blocks); }
-  // Number of held blocks that no other stream may hold.
+  // Number of held blocks behind the shared ones: no other stream holds them.
   int64_t own_blocks() const { return from(dead_blocks > shared_blocks ? dead_blocks : shared_blocks); }
   // Returns the tokens that have no slot in the table of group `g`.
   int64_t left_out_of(int64_t g) const {
@@ -87,20 +87,20 @@ struct ProgressState {
   int64_t preemptions = 0;
   int64_t furthest = 0;    // most tokens computed at any time
   int64_t lost = 0;        // computed tokens lost to preemptions
-  int64_t safe_until = 0;  // no victim while fewer tokens are computed
+  int64_t safe_until = 0;  // the planner does not preempt the stream while fewer tokens are computed
 };
 
-// Tokens that may follow a stream's last one: a chain, or a tree of alternatives. Any first part of them is a draft,
-// too.
+// Tokens that may follow a stream's last one: a chain, or a tree of alternatives. The first n tokens of a draft, for
+// any n, are also a draft.
 //
 //   the cat | sat . and sat        tokens    sat .  and sat
 //             '-- . '-- and        parents   -1  0  -1  2          "sat .", or "and sat"
 struct Draft {
   std::vector<TokenId> tokens;
-  // tree drafts: index of the earlier token that each token follows; -1: the stream's last token
+  // For each token of a tree, the index of the earlier token that it follows; -1: it follows the stream's last token.
+  // Empty: a chain.
   std::vector<int32_t> parents;
-  // token. Empty: a chain
-  int64_t probes = 0;  // the last ones, which run for the drafter alone and are never kept
+  int64_t probes = 0;  // number of tokens at the end that run for the drafter alone and are never kept
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t parent(int64_t index) const { return parents.empty() ? index - 1 : parents[static_cast<size_t>(index)]; }
@@ -123,20 +123,21 @@ struct DraftMemory {
   virtual ~DraftMemory() = default;
 };
 
-// A stream's draft for the next step (speculate/drafter.h), and the counts: the answer has passes + accepted tokens.
+// A stream's draft for the next step (speculate/drafter.h), and counts over all steps so far. The answer has `passes` +
+// `accepted` tokens.
 struct DraftState : Draft {
   static constexpr int64_t kAll = INT64_MAX;
 
   std::shared_ptr<DraftMemory> memory;  // null: none
-  int64_t stored = kAll;                // computed tokens from here on lack the keys and values of the draft model
+  int64_t stored = kAll;                // from this index on, the draft model lacks keys and values; kAll: lacks none
   int64_t passes = 0;                   // steps that sampled for the stream
   int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
   int64_t accepted = 0;                 // drafted tokens that saved a step
-  // Steps whose draft reached position i, and those of them that kept it.
+  // For each position i of a draft: steps that ran a drafted token there, and steps that kept it.
   std::array<int32_t, kDraftPositions> drafted_at{}, accepted_at{};
-  int64_t predicted = 0;   // token of Request::prediction that comes next, as far as is known
-  int64_t aligned = 0;     // generated tokens that were compared with it
-  bool predicting = true;  // the last of them was the predicted one
+  int64_t predicted = 0;   // index in Request::prediction of the token expected next, as far as is known
+  int64_t aligned = 0;     // generated tokens that were compared with Request::prediction
+  bool predicting = true;  // the last compared token was the predicted one
 };
 
 // Nanoseconds of the engine's clock; 0: not yet, or none.
@@ -157,12 +158,12 @@ struct Sequence {
   int64_t prompt_tokens = 0;
   int64_t computed = 0;          // tokens whose keys and values are stored
   int64_t max_total = 0;         // limit of prompt and generated tokens together
-  int64_t width = 1;             // streams admitted with it that grow as long: the beams of one search
+  int64_t width = 1;             // streams admitted together, itself included, that grow equally long: a search's beams
   bool non_preemptible = false;  // is promised all the blocks it may need, and never preempted
   StreamPhase phase = StreamPhase::waiting;
   double depth = 1;           // share of the model's layers that its tokens run
   bool prompt_apart = false;  // no chunk crosses the end of its prompt, and only blocks of the prompt are shared
-  bool held_back = false;     // waits for the parent's prompt, or, running, for the donor's prefix
+  bool held_back = false;     // waits for the parent's prompt; if running, for the donor's prefix or a token mask
   KvState kv;
   PrefixState prefix;
   ProgressState progress;
@@ -171,21 +172,22 @@ struct Sequence {
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
-  // Computed tokens whose blocks another stream may use: the draft model has stored them, too.
+  // Number of computed tokens whose blocks other streams may use. The draft model must have stored these tokens, too.
   int64_t shareable() const {
     const int64_t alike = prompt_apart && prompt_tokens < computed ? prompt_tokens : computed;
     return alike < draft.stored ? alike : draft.stored;
   }
-  // Tokens whose blocks may be another stream's; not the last one, which is computed to sample the next.
+  // Number of tokens whose blocks the stream may take from others. The last token is not among them, because it is
+  // computed to sample the next one.
   int64_t adoptable() const { return prompt_apart && prompt_tokens < size() ? prompt_tokens : size() - 1; }
-  // Computed tokens that would run again if none were stored any longer: evicted ones too.
+  // Number of tokens to compute again if the stream loses its blocks. Tokens that the evictor has dropped are included.
   int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
-  // Tokens that it stores at once, at most, until `total` of its tokens are computed.
+  // Maximum number of tokens that the stream stores at once until `total` of its tokens are computed.
   int64_t kv_demand(int64_t total) const {
     const int64_t all = total - kv.left_out;
     return kv.most_stored > 0 && kv.most_stored < all ? kv.most_stored : all;
   }
-  // kv.left_out, on average over the layers where they differ, rounded up.
+  // Returns kv.left_out; if layers differ (KvState::by_layer), the average over the layers, rounded up.
   int64_t mean_left_out() const {
     if (!kv.by_layer) return kv.left_out;
     const auto layers = static_cast<int64_t>(kv.windows.size()) + 1;
@@ -193,7 +195,7 @@ struct Sequence {
     for (const WindowBlocks& table : kv.windows) sum += table.left_out;
     return sum / layers;
   }
-  // kv_demand() of one layer, KvState::by_layer.
+  // Returns kv_demand() of one layer, for streams with KvState::by_layer.
   int64_t layer_demand(int64_t layer, int64_t total) const {
     if (layer == 0) return kv_demand(total);
     const WindowBlocks& table = kv.windows[static_cast<size_t>(layer - 1)];
@@ -202,7 +204,7 @@ struct Sequence {
   }
   int64_t generated() const { return size() - prompt_tokens; }
   int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be sampled
-  // Token `index`, where the drafted tokens follow the stream's own.
+  // Returns token `index`. Indices from size() on are those of the drafted tokens.
   TokenId token_at(int64_t index) const {
     return index < size() ? tokens[static_cast<size_t>(index)] : draft.tokens[static_cast<size_t>(index - size())];
   }

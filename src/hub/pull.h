@@ -28,7 +28,7 @@ struct PullOptions {
   double wait_seconds = 0.5;    // before the second attempt; doubles for each further one
   std::function<void(const PullProgress&)>
       progress;                     // called on the caller's thread several times a second; may be null
-  std::function<bool()> cancelled;  // asked as often; true ends the download, which a later one resumes; may be null
+  std::function<bool()> cancelled;  // called as `progress` is; true: stops, a later call can resume; may be null
 };
 
 struct PulledModel {

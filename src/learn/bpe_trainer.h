@@ -20,14 +20,15 @@ namespace millrace {
 
 constexpr TokenId kUnkId = 0, kBosId = 1, kEosId = 2, kFirstByteId = 3, kFirstPieceId = 259;
 
-// Errors: user if the text has too many characters, or too few pairs to merge, for `vocab_size`.
+// Errors: user (the text has too many different characters, or too few pairs to merge, for `vocab_size`).
 Result<TokenizerSpec> train_bpe(const std::vector<std::string>& texts, int vocab_size = 4096);
 
 // The vocabulary with these pieces from id 259 on.
 TokenizerSpec vocabulary_of(const std::vector<std::string>& pieces);
 
-// Encodes with a spm vocabulary exactly like the SentencePiece BPE algorithm over the whole text, but one word at a
-// time with a cache: valid because pieces of train_bpe contain U+2581 only at the front. Not thread-safe (the cache).
+// Encodes with an spm vocabulary. The result is exactly that of the SentencePiece BPE algorithm over the whole text.
+// Words are encoded one at a time, with a cache; this is valid because pieces of train_bpe() contain U+2581 only at the
+// front. Not thread-safe (the cache).
 class BpeEncoder {
  public:
   explicit BpeEncoder(const TokenizerSpec& spec);

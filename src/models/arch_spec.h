@@ -160,7 +160,7 @@ struct ArchSpec {
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;
   float attention_softcap = 0.0f;
-  bool attention_sinks = false;  // each head's softmax has one more logit, learned, whose weight goes to no value
+  bool attention_sinks = false;  // each head's softmax has one more, learned logit, whose weight multiplies no value
   float final_softcap = 0.0f;
   MoeSpec moe;
   std::vector<LayerSpec> layers;

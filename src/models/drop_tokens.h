@@ -1,6 +1,6 @@
-// drop_tokens(): a stream's evictor decides, and the tokens that the stream keeps are moved to its first slots: rows or
-// encoded tokens, keys with new positions, and the data of an attention pattern about the blocks. For streams without
-// an engine.
+// drop_tokens(): runs a decision of a stream's evictor, and moves the kept tokens to the stream's first slots. It moves
+// their rows, or their encoded form if a codec is used, and rotates keys whose positions change. Then the attention
+// pattern's summaries of the blocks are computed again. For streams that run without an engine.
 #pragma once
 
 #include "kv/compact_kept.h"
@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// Between passes. `computed`: tokens of the stream so far. `table(g)`: as of compact_kept(). `state`: the stream's KV
-// tail, where a codec has one.
+// Called between passes. `computed`: number of computed tokens of the stream. `table(g)`: see compact_kept(). `state`:
+// slot of the stream's KV tail, if a codec has one.
 template <typename TableOf>
 void drop_tokens(ModelRunner& runner, TokenEviction& eviction, int64_t computed, StateId state, const TableOf& table) {
   const int64_t stored = computed - eviction.evicted();

@@ -1,6 +1,6 @@
 // SkippedBlocks: mixers and MLPs that a pass leaves out, as if their outputs were zero: the next block reads the
-// residual that the one before it left. A model drafts for itself this way (run/self_runner.h). A skipped mixer stores
-// no keys.
+// residual that the one before it left. A model drafts for itself this way (run/drafting/self_runner.h). A skipped
+// mixer stores no keys.
 #pragma once
 
 #include <cstdint>

@@ -12,10 +12,10 @@ namespace millrace {
 
 inline constexpr const char* kTensorTrain = "token_embd.tensor_train";
 
-// No modes if rows are stored as they are. Errors: corrupt (a shape that gives no row of `width` values, or is no
-// smaller than one).
+// Returns a TensorTrain without modes if the file stores plain rows. Errors: corrupt (the cores do not yield rows of
+// `width` values, or do not have fewer values than such a row).
 Result<TensorTrain> read_tensor_train(const ModelFiles& files, int64_t width);
-// Variant for a file that has passed this check, at little cost.
+// Cheap variant without checks, for a file that read_tensor_train() has accepted.
 TensorTrain checked_tensor_train(const ModelFiles& files);
 
 }  // namespace millrace

@@ -16,7 +16,7 @@
 #include "models/weight_parts_loader.h"
 #include "models/weight_source.h"
 #include "run/embedded_model.h"
-#include "run/packed_cache_path.h"
+#include "run/plan/packed_cache_path.h"
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
 

@@ -1,6 +1,6 @@
-// StopMatcher: passes generated text through until a stop string occurs. It never shows a stop string or the beginning
-// of one: text that could become a match is held back until it cannot. A text of n bytes costs O(n * stop strings)
-// (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
+// StopMatcher: passes generated text through until a stop string occurs. Text that may be the beginning of a stop
+// string is held back until it is known not to be, so no part of a match is shown (unless `keep`). A text of n bytes
+// costs O(n * stop strings) (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
 //
 //   stop "END"      push("the E") -> "the "   push("N") -> ""   push("Ding") -> ""        stopped()
 //                   push("the E") -> "the "   push("gg") -> "Egg"  flush() -> ""
@@ -37,7 +37,7 @@ class StopMatcher {
   struct Pattern {
     std::string text;
     std::vector<uint32_t> border;  // border[i]: longest proper prefix of text[0..i] that is also its suffix
-    uint32_t state = 0;            // bytes of text matched at the end of the pushed text
+    uint32_t state = 0;            // length of the longest prefix of `text` that the pushed text ends with
   };
   std::vector<Pattern> patterns_;
   std::string held_;  // pushed, not yet returned

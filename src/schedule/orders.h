@@ -1,4 +1,5 @@
-// Building blocks of several policies: shares handed out along an order, victims from its end, block promises.
+// Functions that several policies use: they hand out token shares in an order of streams, select victims from the end
+// of an order, and determine how many blocks a stream is promised.
 //
 // An order is a function from a stream to any type that compares with <; the smallest comes first.
 #pragma once
@@ -18,8 +19,8 @@ void sort_by(std::vector<const Sequence*>& queue, Order&& order) {
   if (!std::ranges::is_sorted(queue, before)) std::ranges::stable_sort(queue, before);
 }
 
-// Every decoding stream receives its token. The prompts receive the remaining budget in the running order, each as much
-// as it can use (Agrawal et al., 2023, Sarathi).
+// Every decoding stream receives one token. Prompts receive the remaining budget in the order of view.running, each as
+// much as it can use (Agrawal et al., 2023, Sarathi).
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out);
 // Variant with at most `prompt_budget` tokens for all prompts together.
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,
@@ -41,7 +42,8 @@ const Sequence* last_behind(const ScheduleView& view, const Sequence& wanting, O
   return last;
 }
 
-// The running stream that arrived last, for a running stream that needs a block; waiting streams preempt nothing.
+// Selects the victim for a running stream `wanting` that needs a block: the running stream that arrived last. Null: no
+// running stream arrived after `wanting`, or `wanting` is a waiting stream, which preempts nothing.
 const Sequence* last_arrived(const ScheduleView& view, const Sequence& wanting);
 
 // How much of its KV cache a stream is promised at admission; the option `reserve` of most policies.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "run/document_prompt.h"
+#include "prompt/document_prompt.h"
 #include "run/language_model.h"
 #include "server/generation/conversation.h"
 #include "server/generation/infill.h"

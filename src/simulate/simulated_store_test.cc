@@ -1,10 +1,10 @@
 // The engine with a prefix store on a virtual clock, where the overlap of loading and computing is exact.
-#include "run/simulated_store.h"
+#include "run/executors/simulated_store.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 
 namespace millrace {
 namespace {

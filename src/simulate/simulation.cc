@@ -7,7 +7,7 @@
 #include <queue>
 
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "simulate/fairness_meter.h"
 
 namespace millrace {

@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "millrace/engine.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "schedule/cost_model.h"
 #include "schedule/policy.h"
 

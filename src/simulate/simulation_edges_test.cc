@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "simulate/simulation.h"
 #include "simulate/small_machine_test.h"
 

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-struct ExecutorStream;  // run/executor_stream.h: the executor's data of the stream
+struct ExecutorStream;  // run/executors/executor_stream.h: the executor's data of the stream
 
 // Predictions of the model behind one token.
 struct DraftPick {

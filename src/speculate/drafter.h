@@ -6,7 +6,7 @@
 //
 //   TextDrafter    drafts from a stream's tokens; several of them compete
 //   Learner        a text drafter that reads the model's likeliest tokens
-//   ModelDrafter   drafts with a model, which an executor loads (run/draft_models/)
+//   ModelDrafter   drafts with a model, which an executor loads (run/drafting/models/)
 #pragma once
 
 #include <concepts>
@@ -77,7 +77,7 @@ class ModelDrafter {
 
 // The model that a drafter runs. An executor finds the loader by its name and passes it the drafter's options.
 struct DraftModelSpec {
-  std::string loader = "draft";  // name of a DraftModelLoader (run/draft_models/loader.h); "draft": a whole model
+  std::string loader = "draft";  // name of a DraftModelLoader (run/drafting/models/loader.h); "draft": a whole model
   OptionValues options = {};     // options of the drafter
 };
 

@@ -1,8 +1,8 @@
 // MaxGram: guesses the next tokens of a text from statistics alone (Chen et al., 2024, Cascade Speculative Drafting for
-// Even Faster LLM Inference). It repeats what followed the longest earlier occurrence of the text's last tokens in the
-// text itself. If there is none, it uses a bigram model: the token that most often followed the last one in any text
-// that was read. Its table has a fixed size. Streams use their own bigrams, and those of streams that they may share
-// prefixes with.
+// Even Faster LLM Inference). It searches the text for the longest earlier match of the text's last tokens, and repeats
+// what followed there. If there is no match, it uses a bigram model: the token that most often followed the last one in
+// any text that was read. Its table has a fixed size. Streams use their own bigrams, and those of streams that they may
+// share prefixes with.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ class MaxGram {
   explicit MaxGram(int64_t bigrams) : entries_(bigrams) {}
   static int64_t bytes(int64_t bigrams) { return bigrams * static_cast<int64_t>(sizeof(Entry)); }
 
-  // Reads the stream's tokens from index `from` on; each follows the one before it.
+  // Adds to the table the bigrams that end at the stream's tokens from index `from` on.
   void read(const Sequence& stream, int64_t from);
-  // Writes up to `most` tokens that may follow the stream's tokens and the first `drafted` of its draft to
-  // stream.draft.tokens, behind the drafted ones; it has room for them. Returns their number.
+  // Guesses up to `most` tokens that may follow the stream's tokens and the first `drafted` tokens of its draft. Writes
+  // them to stream.draft.tokens from index `drafted` on, which must have room for `most` tokens. Returns their number.
   int64_t guess(Sequence& stream, int64_t drafted, int64_t most);
 
  private:
@@ -34,7 +34,7 @@ class MaxGram {
   Entry& entry_of(uint64_t key) { return table_[static_cast<size_t>(key % static_cast<uint64_t>(entries_))]; }
 
   int64_t entries_;
-  std::vector<Entry> table_;  // empty until something is read: drafters are also made to be asked for their sizes
+  std::vector<Entry> table_;  // empty until something is read: some drafters are created only to report their sizes
 };
 
 }  // namespace millrace

@@ -2,11 +2,12 @@
 //
 //   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H^T (scale * (x - shift)))[order[i]]
 //
-// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to fewer
-// bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H may be the Kronecker product of
-// another Hadamard matrix (tensor/hadamard.h) and those of blocks, which then are mixed. B A is a pair of low rank, S a
-// sparse matrix, C some dense columns, b a bias of the parts (W shift, where an input is shifted). Each part may be
-// absent. With a pair, W may be absent too: the matrix is then factored.
+// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, and an order. r rounds it to
+// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H transforms blocks, and may also
+// mix them: it is then the Kronecker product of a second Hadamard matrix (tensor/hadamard.h) and the one of a block.
+// B A is a pair of low rank, S a sparse matrix, C some dense columns. b is a bias; if the input is shifted, it contains
+// the product of W and the shift. Each part may be absent. With a pair, W may be absent too: the matrix is then
+// factored.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@
 
 namespace millrace {
 
-// Numbers that some columns of t(x) are rounded to: integers, or floats with a sign, an exponent and a mantissa. Each
-// group of columns has one scale for each token, which maps `clip` times the group's largest magnitude to the largest
-// number.
+// A run of columns of t(x), and the numbers that they are rounded to: integers, or floats with a sign, an exponent and
+// a mantissa. Each group of columns has one scale for each token, which maps `clip` times the group's largest magnitude
+// to the largest number.
 struct InputSegment {
-  int32_t columns = 0;        // that follow those of the segment before
+  int32_t columns = 0;        // number of columns, after those of the previous segment
   int32_t exponent_bits = 0;  // 0: integers
   int32_t mantissa_bits = 0;  // for integers, bits of the magnitude: int8 has 7
   int32_t group = 0;          // columns; the last group of a segment may be smaller
@@ -33,7 +34,7 @@ struct InputChange {
   std::vector<float> shift;    // [cols]
   std::vector<float> scale;    // [cols]
   int64_t hadamard = 0;        // block size, a power of two; 0: none
-  int64_t outer = 1;           // order of a Hadamard matrix that mixes as many blocks; 1: none. No `order` then
+  int64_t outer = 1;           // order of a Hadamard matrix that mixes this many blocks, without `order`; 1: none
   std::vector<int32_t> order;  // [cols]: column i multiplies input order[i]; inputs may repeat or be absent
   std::vector<InputSegment> rounding;
 
@@ -43,8 +44,8 @@ struct InputChange {
 struct OutputChange {
   int64_t hadamard = 0;      // block size, a power of two; 0: none
   int64_t outer = 1;         // as above
-  int64_t fused = 0;         // rows of the fused matrix whose product is transformed as one; 0: this one's alone
-  int64_t begin = 0;         // first of this matrix's rows in the shared matrices
+  int64_t fused = 0;         // rows of the fused matrix whose product is transformed as a whole; 0: only this matrix's
+  int64_t begin = 0;         // index of this matrix's first row in the fused matrix
   std::vector<float> scale;  // [rows]
 
   bool empty() const { return scale.empty() && hadamard == 0; }
@@ -65,7 +66,7 @@ struct WeightParts {
   Weight low_rank_a;             // [rank, cols]
   Weight low_rank_b;             // [rows, rank]
   SparseMatrix sparse;           // S; or A of a factored matrix without low_rank_a
-  std::vector<int32_t> columns;  // inputs that multiply column_weights, ascending; as they are before t
+  std::vector<int32_t> columns;  // indices of the inputs, before t, that multiply column_weights; ascending
   Weight column_weights;         // [rows, columns]
   std::vector<float> bias;       // [rows]
   bool factored = false;  // the pair replaces W, which has no data, no kernel and no change of its input or output
@@ -78,7 +79,7 @@ struct WeightParts {
                                 sparse.row_begin.size() * 8);
   }
 
-  // Those of the matrices that are packed, for one call each.
+  // Calls `call` for each present matrix that is packed: the low-rank pair and column_weights.
   template <typename Call>
   void each_matrix(const Call& call) {
     for (Weight* weight : {&low_rank_a, &low_rank_b, &column_weights})
@@ -86,17 +87,17 @@ struct WeightParts {
   }
 };
 
-// Returns true if the matrix itself is absent. Its `format` is that of its pair's A, so that callers round inputs for
-// A.
+// Returns true if the matrix itself is absent. The weight's `format` is then that of A, so that callers round inputs
+// for A.
 inline bool is_factored(const Weight& weight) { return weight.parts && weight.parts->factored; }
 
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
-  int64_t inputs = 0;         // columns, or rows that are transformed, of matrices whose input or output is changed
-  int64_t rank = 0;           // or separate columns
+  int64_t inputs = 0;         // columns or transformed rows of matrices whose input or output is changed
+  int64_t rank = 0;           // rank of a low-rank pair, or number of separate columns (C)
   int64_t sparse_cols = 0;    // columns of sparse matrices
   int64_t cols = 0;           // columns of matrices with a low-rank pair
-  int64_t rows = 0;           // rows of matrices with a low-rank pair or with their own columns
+  int64_t rows = 0;           // rows of matrices with a low-rank pair or with separate columns (C)
   int64_t factored_rank = 0;  // rank of matrices that are a pair
   bool any = false;
 };

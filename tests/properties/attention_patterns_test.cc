@@ -7,7 +7,7 @@
 
 #include "pattern_texts.h"
 #include "properties/stream_bits.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 
 namespace millrace {
 namespace {
@@ -321,7 +321,7 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   const auto mixed = EngineCore::create(model_, with("", std::move(o)));
   ASSERT_FALSE(mixed.ok());
   EXPECT_EQ(mixed.error().message,
-            "attention quest does not go with KV format f16:values=q8_0: rows beside the keys need keys and values of "
+            "attention quest does not go with KV format f16:values=q8_0: rows next to the keys need keys and values of "
             "one format; "
             "use one format");
   o = options();

@@ -5,7 +5,7 @@
 
 #include "models/visible.h"
 #include "properties/document_requests.h"
-#include "run/context_refresh.h"
+#include "run/documents/context_refresh.h"
 #include "sampling/logprobs.h"
 
 namespace millrace {

@@ -2,7 +2,7 @@
 // prefix store costs a fixed time.
 #pragma once
 
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 
 namespace millrace::testing {
 

@@ -528,7 +528,7 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(
       document_error("llama3", choosing, good),
       "context " + kName +
-          " does not go with attention quest:block=16: it stores rows of its own beside the keys, "
+          " does not go with attention quest:block=16: it stores rows of its own next to the keys, "
           "which do not move to where a document stands; use a static pattern, or a dynamic one with phase=decode");
   choosing.kernels = {"attention=minference:block=16,heads=v,phase=decode"};
   EXPECT_EQ(document_error("llama3", choosing, good),

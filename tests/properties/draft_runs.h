@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "properties/stream_bits.h"
-#include "run/cpu_executor.h"
+#include "run/executors/cpu_executor.h"
 
 namespace millrace::testing {
 

@@ -1,7 +1,7 @@
 // Documents that an encoder reads (context=cepe): tokens are those of the independent reference, bits do not depend on
 // chunks, threads, blocks, other streams, drafts, preemption or on what is cached, and everything that does not fit is
 // refused.
-#include "run/encoded_documents.h"
+#include "run/documents/encoded_documents.h"
 
 #include <fstream>
 

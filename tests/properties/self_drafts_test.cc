@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "properties/draft_runs.h"
-#include "run/skip_choice.h"
+#include "run/drafting/skip_choice.h"
 
 namespace millrace {
 namespace {

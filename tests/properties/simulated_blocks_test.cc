@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "kv/kv_formats.h"
 #include "properties/stream_bits.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 
 namespace millrace {
 namespace {

@@ -497,10 +497,10 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   EXPECT_TRUE(make_core(mixed, o)->check(r).ok());
   o.kv_ssd = "/nonexistent/file";
   o.kv_ssd_size = 1 << 20;
-  EXPECT_EQ(
-      EngineCore::create(mixed, o).error().message,
-      "KV store ssd does not go with evictor h2o: layers with a window have blocks of their own beside an evictor; "
-      "omit one of the two");
+  EXPECT_EQ(EngineCore::create(mixed, o).error().message,
+            "KV store ssd does not go with evictor h2o: layers with a window have blocks of their own where an evictor "
+            "drops tokens; "
+            "omit one of the two");
   o.kv_ssd.clear();
   for (const char* format : {"kivi", "f16:window=kivi"}) {
     o.kv_format = format;

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "base/work_limits.h"
-#include "run/chat_prompt.h"
+#include "prompt/chat_prompt.h"
 #include "server/generation/text_work.h"
 #include "server/live_server.h"
 

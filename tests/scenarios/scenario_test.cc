@@ -23,7 +23,7 @@
 #include <sstream>
 
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
+#include "run/executors/simulated_executor.h"
 #include "schedule/policy.h"
 #include "test_paths.h"
 

@@ -2,7 +2,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "run/message_rewrites.h"
+#include "prompt/message_rewrites.h"
 #include "server/api/api_docs.h"
 #include "server/api/endpoint.h"
 #include "server/live_server.h"

@@ -7,7 +7,7 @@
 #include "contains.h"
 #include "evaluate/scorer.h"
 #include "evaluate/window_search.h"
-#include "run/stored_pattern.h"
+#include "run/plan/stored_pattern.h"
 #include "short_compression.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-// Rounding a matrix block by block, each weight to the nearest level of its block. Pure function.
+// Rounds a matrix block by block, each weight to the nearest level of its block. Stateless.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,11 @@ namespace millrace {
 // How much the square of an error counts.
 struct ErrorWeights {
   std::vector<double> columns;  // [cols]; empty: all the same
-  bool by_value = false;        // times w^2 + the mean of w^2 over the row
+  bool by_value = false;        // true: multiplied by (w^2 + the row's mean of w^2), for a weight w of the matrix
 };
 
-// Fills `matrix.encoded`: scales by ScaleSearch, or as plain rounding chooses them.
+// Fills `matrix.encoded`. If `search`, ScaleSearch chooses the scales, using `weights`. Otherwise the format's plain
+// rounding chooses them, and `weights` have no effect.
 void round_blocks(PassMatrix& matrix, bool search, const ErrorWeights& weights, ThreadPool& pool);
 
 }  // namespace millrace

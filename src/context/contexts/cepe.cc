@@ -1,7 +1,7 @@
 // CEPE (Yen, Gao and Chen, 2024, Long-Context Language Modeling with Parallel Context Encoding): documents are not in
 // the prompt at all. A small encoder with attention in both directions reads each piece of them alone, and layers of
 // cross-attention, which were trained between the decoder's self-attention and MLP, read the encoder's hidden states.
-// The checkpoint, the pieces and their cache are run/encoded_documents.h.
+// The checkpoint, the pieces and their cache are run/documents/encoded_documents.h.
 #include "context/contexts/factories.h"
 
 namespace millrace {

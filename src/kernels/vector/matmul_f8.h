@@ -3,9 +3,9 @@
 //
 //   | quad 0: `lanes` rows x 4 columns | quad 1 | ... | quad 31 | `lanes` float scales |
 //
-// Within a quad the order of bytes is the one that the decoder of that level leaves in place (quad_byte in
-// matmul_pack.cc). Each fold is summed from zero in ascending order, then y += scale * fold. In an unnamed namespace:
-// see matmul_float.h.
+// The order of bytes within a quad depends on the instruction set: decoding leaves every row in its own lane
+// (quad_byte() in matmul_pack_float.cc). Each fold is summed from zero in ascending order, then y += scale * fold.
+// Everything is in an unnamed namespace; see matmul_float.h.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,7 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
   }
 }
 
-// All panels of the call times T tokens.
+// Multiplies all panels of the call with T tokens, from `token` on.
 template <typename W, typename Tiles, int R, int T>
 void multiply_rows(const MatmulArgs& a, int64_t token) {
   int64_t row = a.row_begin;

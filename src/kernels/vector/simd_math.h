@@ -48,8 +48,8 @@ inline Simd::F times_sigmoid(Simd::F x, Simd::F z) {
   return Simd::div(x, Simd::add(Simd::set(1.0f), exp(Simd::sub(Simd::zero(), z))));
 }
 
-// erfc(x) for x >= 0: exp(-x^2) t Q(t), t = 1 / (1 + x / 2); Q fitted at Chebyshev nodes of
-// erfc(x) exp(x^2) / t to 6e-9.
+// erfc(x) = exp(-x^2) t Q(t) for x >= 0, with t = 1 / (1 + x / 2). The polynomial Q approximates erfc(x) exp(x^2) / t
+// with an error of 6e-9; it was fitted at Chebyshev nodes.
 inline Simd::F erfc_positive(Simd::F x) {
   constexpr float kErfc[] = {0.04121590693f, -0.2227723292f,  0.4622603406f,  -0.4078488348f,
                              0.08775563737f, -0.03184982245f, 0.08237888152f, 0.1782110607f,

@@ -1,5 +1,6 @@
 // The operations of the 512-bit quantized matmuls: 16 rows per vector, vpdpbusd with unsigned levels and signed
-// activations (the offset is undone exactly through the activation sums).
+// activations. Levels are unsigned because an offset is added to them. A dot starts at -offset times the sum of the
+// activations, which undoes the offset exactly.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
@@ -21,20 +22,20 @@ struct VectorAvx512 {
   static constexpr int kLanes = 16;
   static constexpr int kParts = 2;  // vectors of rows processed together
   static constexpr bool kFewInPlace = true;
-  static constexpr int kFewTokens = 10;        // with two vectors of rows: 20 sums, 2 vectors of levels, a broadcast
-  static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
+  static constexpr int kFewTokens = 10;        // registers with 2 vectors of rows: 20 sums, 2 of levels, 1 broadcast
+  static constexpr bool kByMagnitudes = true;  // signed levels: |level| times the activation with the level's sign
   static constexpr bool kPairsColumns = false;
   template <typename Kind>
   static constexpr int kTileTokens = 5;
   static constexpr bool kPrefersSigned = false;
-  // Q4_0 and Q4_1. Two threads of a Xeon read 22.5 GB/s instead of 20.6 while they multiply 8 tokens by Q4_0; Q4_K
-  // gains nothing.
+  // If few tokens are multiplied: spreads the prefetches of a group among its dots. Only for Q4_0 and Q4_1. Two threads
+  // of a Xeon then read 22.5 GB/s instead of 20.6 while they multiply 8 tokens by Q4_0; Q4_K gains nothing.
   template <int N>
   static constexpr bool kSpreads = kQuantShapes[N].code_bits() == 4 && kQuantShapes[N].low_bits == 4 &&
                                    !kQuantShapes[N].four_of_eight && kQuantShapes[N].sub == SubScales::none
                                    && kQuantShapes[N].table == LevelTable::none;
-  // One token of 8-bit levels, which need a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3 KB
-  // in memory order, where a plain read had 39.5.
+  // Prefetch distance in bytes for one token of 8-bit levels, which consume a cache line every few cycles. Measured:
+  // 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, and 37.7 at 3 KB if panels are read in memory order. A plain read had 39.5.
   static constexpr int64_t kPrefetchOne8 = 3072;
 
   static void keep_here(I& v) { asm volatile("" : "+v"(v)); }
@@ -63,19 +64,19 @@ struct VectorAvx512 {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm512_shuffle_epi8(table, codes); }
-  // Looks up the bytes in which `bits` and `own` have a bit in common; returns `other` for all other bytes.
+  // Looks up the code of each byte in which `bits` and `own` have a bit in common; other bytes are those of `other`.
   static I look_up_where(I bits, I own, I table, I codes, I other) {
     return _mm512_mask_shuffle_epi8(other, _mm512_test_epi8_mask(bits, own), table, codes);
   }
-  // From each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
+  // In every 16 bytes: interleaves the 32-bit words (or pairs of words) of the low or high halves of a and b.
   static I unpack_low32(I a, I b) { return _mm512_unpacklo_epi32(a, b); }
   static I unpack_high32(I a, I b) { return _mm512_unpackhi_epi32(a, b); }
   static I unpack_low64(I a, I b) { return _mm512_unpacklo_epi64(a, b); }
   static I unpack_high64(I a, I b) { return _mm512_unpackhi_epi64(a, b); }
-  // From each 16 bytes: the even (odd) words of a, then of b.
+  // In every 16 bytes: the even (odd) 32-bit words of a, then those of b.
   static I even32(I a, I b) { return shuffle_words<0x88>(a, b); }
   static I odd32(I a, I b) { return shuffle_words<0xdd>(a, b); }
-  // Eight bytes at each of at(0) to at(7). Loads that broadcast under a mask use no shuffles.
+  // Loads 8 bytes from each of the addresses at(0) to at(7). Broadcast loads under a mask need no shuffles.
   template <typename At>
   [[gnu::always_inline]] static I load_words(const At& at) {
     using Zero = std::integral_constant<int, 0>;

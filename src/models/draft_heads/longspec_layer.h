@@ -4,13 +4,13 @@
 //
 //   x = E[token];  x = x + attention(norm(x));  x = x + cross(norm(x));  x = x + MLP(norm(x));  logits = head of x
 //
-// The first attention sees a window of the newest tokens, the second all that the model has computed. The head and the
-// embedding table are the model's; there is no last norm. The layer reads tokens only, so its keys and values need
-// nothing of the model.
+// The first attention sees a window of the newest tokens, the second all tokens that the model has computed. The head
+// and the embedding table are the model's; there is no last norm. The layer reads tokens and no hidden states of the
+// model, so its own keys and values can be computed before the model runs.
 //
-// Tensors: self_attn.{q,k,v,o}_proj, with biases but for o, cross_attn.{q,o}_proj, mlp.*, and the norms
-// input_layernorm, post_self_attention_layernorm and post_cross_attention_layernorm; config.json is that of the model;
-// `draft_window` in it, if given, is the length of the window instead of 512.
+// Tensors: self_attn.{q,k,v,o}_proj and cross_attn.{q,o}_proj, with optional biases except for o; mlp.*; and the norms
+// input_layernorm, post_self_attention_layernorm and post_cross_attention_layernorm. config.json is that of the model.
+// It may set `draft_window`, the length of the window; the default is 512.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,9 @@ namespace millrace {
 
 class LongspecLayer final : public DraftLayer {
  public:
-  // `target`, for which it drafts, outlives it; streams have up to `context` tokens. Errors: corrupt (a tensor),
-  // unsupported (the model's last layer has no keys of all tokens), user (made for another model), resource.
+  // `target`: the model that the layer drafts for; must outlive the layer. `context`: maximum number of tokens of a
+  // stream. Errors: corrupt (a tensor), unsupported (the model's last layer does not store the keys of all tokens),
+  // user (the layer was made for another model), resource.
   static Result<std::unique_ptr<LongspecLayer>> load(const std::string& path, const Model& target,
                                                      const KernelTable& table, ThreadPool& pool, int64_t context,
                                                      std::shared_ptr<MemoryAccounts> accounts = nullptr);

@@ -1,9 +1,9 @@
-// What an engine of this executor checks of a request that has no evictor and no documents.
+// The checks that an engine of this executor makes of a request without an evictor and without documents.
 #pragma once
 
 #include "run/compatibility/collect.h"
 #include "run/compatibility/rules.h"
-#include "run/executor.h"
+#include "run/executors/executor.h"
 
 namespace millrace::testing {
 

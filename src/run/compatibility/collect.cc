@@ -9,9 +9,9 @@
 #include "attention/pattern_layers.h"
 #include "models/mixers/mixer.h"
 #include "run/compatibility/rules.h"
-#include "run/draft_models/loader.h"
-#include "run/own_stream.h"
-#include "run/window_blocks.h"
+#include "run/documents/own_stream.h"
+#include "run/drafting/models/loader.h"
+#include "run/plan/window_blocks.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@
 #include "millrace/request.h"
 #include "models/arch_spec.h"
 #include "run/compatibility/facts.h"
-#include "run/engine_plan.h"
+#include "run/plan/engine_plan.h"
 
 namespace millrace {
 
@@ -27,10 +27,11 @@ void add_layers(std::span<const KvLayer> layers, int64_t context, Facts& facts);
 // The layers of a whole draft model, which share the blocks of the engine's.
 void add_draft_windows(std::span<const KvLayer> layers, int64_t context, const std::string& text, Facts& facts);
 
-// The members that an engine of this plan is made of. `layers`: those of its model, which add_model() or add_layers() has
-// stated.
+// The members that an engine of this plan is made of. `layers`: those of its model, which add_model() or add_layers()
+// has stated.
 void add_engine(const EnginePlan& plan, const std::vector<KvLayer>& layers, int64_t context, Facts& facts);
-// Resolves the engine's facts with the evictor and the exit gate of requests that name none. Errors: those of resolve().
+// Resolves the engine's facts with the evictor and the exit gate of requests that name none. Errors: those of
+// resolve().
 Result<void> resolve_engine(const EnginePlan& plan, Facts facts);
 // Passes of a model without an engine. `rule`: null is none. Errors: those of resolve().
 Result<void> resolve_pass(const ArchSpec& spec, const KvFormats& formats, const std::string& kv_format,
@@ -41,8 +42,8 @@ Result<void> check_budgets(const EvictionRule& rule, const ArchSpec& spec);
 // The request itself, without what it names: its evictor and its context are added by add_evictor(), add_parts() and
 // add_encoded().
 void add_request(const Request& request, Facts& facts);
-// Its documents are computed apart by the context `name`, which does not know its own rows in place of tokens yet; its
-// plan of the documents; or they are read by the engine's encoder.
+// Its documents are computed separately by the context `name`, which does not know its own rows in place of tokens yet;
+// its plan of the documents; or they are read by the engine's encoder.
 void add_apart(const Request& request, const std::string& name, Facts& facts);
 void add_parts(const ContextPlan& plan, const std::string& name, Facts& facts);
 void add_encoded(const std::string& name, Facts& facts);

@@ -12,7 +12,7 @@ namespace millrace {
 
 // Identified by its address: each one is a constant of the namespace facts.
 struct Fact {
-  const char* family;  // of those who state it
+  const char* family;  // the family of the members that state it
   const char* text;    // "drafts trees"
 };
 
@@ -65,11 +65,11 @@ inline constexpr Fact kResiduals{"kv_format", "stores residuals of its rows"};
 inline constexpr Fact kTwoFormats{"kv_format", "stores keys and values in two formats"};
 inline constexpr Fact kWindowFormats{"kv_format", "names a format of layers with a window"};
 inline constexpr Fact kNoDocumentRows{"kv_format", "encodes whole blocks in an engine that keeps no rows of documents"};
-inline constexpr Fact kEncodesBesideRows{"kv_format", "encodes whole blocks beside an attention pattern's rows"};
+inline constexpr Fact kEncodesBesideRows{"kv_format", "encodes whole blocks next to an attention pattern's rows"};
 
 inline constexpr Fact kPattern{"attention", "sees blocks of keys"};
-inline constexpr Fact kPatternRows{"attention", "stores rows beside the keys"};
-inline constexpr Fact kPromptRows{"attention", "stores rows beside the keys while a prompt is computed"};
+inline constexpr Fact kPatternRows{"attention", "stores rows next to the keys"};
+inline constexpr Fact kPromptRows{"attention", "stores rows next to the keys while a prompt is computed"};
 inline constexpr Fact kFindsLines{"attention", "finds lines of keys by a prompt's queries"};
 inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 
@@ -94,7 +94,8 @@ inline constexpr Fact kSharedTables{"engine", "layers share blocks"};
 inline constexpr Fact kSharedHeads{"engine", "KV heads share blocks"};
 inline constexpr Fact kHeadTables{"engine", "every KV head has blocks of its own"};
 inline constexpr Fact kWindowsTogether{"engine", "layers with a window have no blocks that an evictor can do without"};
-inline constexpr Fact kEvictedWindows{"engine", "layers with a window have blocks of their own beside its evictor"};
+inline constexpr Fact kEvictedWindows{"engine",
+                                      "layers with a window have blocks of their own where its evictor drops tokens"};
 inline constexpr Fact kDroppedWindows{"engine", "layers with a window keep only the newest keys"};
 inline constexpr Fact kWindowTables{"engine", "layers with a window have blocks of their own"};
 inline constexpr Fact kNoWindowTables{"engine", "no layers have blocks of their own for a window"};
@@ -110,7 +111,7 @@ inline constexpr Fact kPrefixFile{"file", "saves or loads a prefix"};
 
 inline constexpr Fact kContext{"context", "is the context of the engine"};
 inline constexpr Fact kEncoder{"context", "runs an encoder in the engine"};
-inline constexpr Fact kDocumentsApart{"context", "computes documents apart"};
+inline constexpr Fact kDocumentsApart{"context", "computes documents separately"};
 inline constexpr Fact kDocumentsEncoded{"context", "documents are read by an encoder"};
 inline constexpr Fact kRefreshesShare{"context", "computes tokens in the middle of a document again"};
 inline constexpr Fact kSeesBetween{"context", "documents see more than the prompt's first tokens and themselves"};

@@ -15,8 +15,9 @@ constexpr const char* kNotShared =
     "its budgets differ by layer, so that every layer has blocks of its own, and blocks of all layers are needed";
 constexpr const char* kCopiedBlocks =
     "it has budgets by layer or head, with blocks for each, and documents are copied in blocks of all layers";
-constexpr const char* kOwnWindows = "layers of this model see a window, and need blocks of their own beside an evictor";
-constexpr const char* kWindowsApart = "layers with a window have blocks of their own beside an evictor";
+constexpr const char* kOwnWindows =
+    "layers of this model see a window, and need blocks of their own where an evictor drops tokens";
+constexpr const char* kWindowsApart = "layers with a window have blocks of their own where an evictor drops tokens";
 
 constexpr Rule kRules[] = {
     // What an executor does not compute.
@@ -52,10 +53,10 @@ constexpr Rule kRules[] = {
     {&kHidesKeys, &kPattern, "gates hide single keys, and a pattern sees whole blocks of keys", kOmitOne},
     {&kHeadBudgets, &kPattern, "budgets differ by head, and a pattern's heads see blocks of one table", kOmitOne},
     {&kLayerTables, &kPatternRows,
-     "budgets differ by layer, and a pattern that stores rows beside the keys needs one table",
+     "budgets differ by layer, and a pattern that stores rows next to the keys needs one table",
      "use a static pattern, or an evictor with one budget"},
     {&kLayerBudgets, &kPatternRows,
-     "budgets differ by layer, and a pattern that stores rows beside the keys needs one table",
+     "budgets differ by layer, and a pattern that stores rows next to the keys needs one table",
      "use a static pattern, or an evictor with one budget"},
     {&kEvicts, &kRecurrent, "it has recurrent layers, whose state still holds dropped tokens", "omit the evictor"},
     {&kPairGates, &kNoPairGates,
@@ -141,12 +142,13 @@ constexpr Rule kRules[] = {
     {&kPattern, &kWidePages, "its blocks of whole pages are larger than the pattern's, or no parts of them",
      "choose paged, or a larger block="},
     {&kHops, &kEncodesMost,
-     "it encodes whole blocks, and values of hops are rows, which no kernel reads beside encoded keys", kUseRows},
+     "it encodes whole blocks, and values of hops are rows, which no kernel reads together with encoded keys",
+     kUseRows},
     {&kHops, &kResiduals, "values of hops are stored without residuals", "use q8_0, or another pattern"},
     {&kHops, &kLatent, "it has latent attention, whose values are parts of its keys, which cannot diffuse",
      "use hops=1"},
     {&kHops, &kSinks, "its heads give weight to a sink, which has no value that could diffuse", "use hops=1"},
-    {&kPatternRows, &kTwoFormats, "rows beside the keys need keys and values of one format", "use one format"},
+    {&kPatternRows, &kTwoFormats, "rows next to the keys need keys and values of one format", "use one format"},
 
     // Prefixes.
     {&kStore, &kRecurrent, "it has recurrent layers, whose prefixes are not stored", "omit the store"},
@@ -176,7 +178,7 @@ constexpr Rule kRules[] = {
     {&kDocumentsApart, &kLayerBudgets, kCopiedBlocks, "use an evictor with one budget, such as snapkv"},
     {&kDocumentsApart, &kHeadBudgets, kCopiedBlocks, "use an evictor with one budget, such as snapkv"},
     {&kDocumentsApart, &kPromptRows,
-     "it stores rows of its own beside the keys, which do not move to where a document stands",
+     "it stores rows of its own next to the keys, which do not move to where a document stands",
      "use a static pattern, or a dynamic one with phase=decode"},
     {&kDocumentsApart, &kFindsLines, "lines are found by queries of a prompt in order", "use heads=b or a"},
     {&kWeighsDocuments, &kPatternRows, "answers weigh the documents' keys again, and would see all of them",
@@ -193,20 +195,20 @@ constexpr Rule kRules[] = {
      "send the documents without a context"},
     {&kDocumentsApart, &kEncodesBesideRows, "documents are kept as rows, without those of the pattern",
      "use a static pattern, or f16 or another format of rows"},
-    {&kDocumentsApart, &kNoDocumentRows, "it encodes whole blocks, beside which documents are kept as rows",
+    {&kDocumentsApart, &kNoDocumentRows, "it encodes whole blocks, and documents are kept as rows next to them",
      "start the engine with a context (--use context=NAME), which takes memory for them, or use f16 or another format "
      "of rows"},
     {&kRefreshesShare, &kEncodes,
      "it computes tokens in the middle of a document again, whose rows are encoded with others",
      "use epic, or a format of rows such as q8_0"},
-    {&kSeesBetween, &kEncodes, "beside whole blocks a document sees the prompt's first tokens and itself",
+    {&kSeesBetween, &kEncodes, "with whole blocks a document sees the prompt's first tokens and itself",
      "choose another context, or a format of rows"},
     {&kSharedPositions, &kMovesKeys, "documents share positions, and positions=cache makes positions of slots",
      "use positions=text, or a context that moves keys, such as kvlink"},
 
     // Requests.
     {&kReader, &kRowsForTokens, "prompts with rows in place of tokens are not read", "send tokens"},
-    {&kReadsDocuments, &kDocumentsApart, "documents that it computes apart are not read",
+    {&kReadsDocuments, &kDocumentsApart, "documents that it computes separately are not read",
      "read positions behind the last document"},
     {&kReader, &kSeveralAnswers, "a prompt that is read is computed once", "ask for one answer"},
     {&kStopStrings, &kNoTokenizer, "it has no tokenizer, so that there is no text to match", "use stop tokens"},

@@ -40,8 +40,8 @@ class Access {
   std::map<std::string, std::shared_ptr<KeyAccount>> accounts_;  // by name, including removed keys
 };
 
-// The role that a server with keys requires for an endpoint: admin for those that change the server or show other
-// clients' requests. null: an unknown path. `metrics`: the role for /metrics.
+// Returns the role that a server with keys requires for an endpoint: admin for endpoints that change the server or show
+// other clients' requests. `endpoint`: null for an unknown path. `metrics`: the role for /metrics.
 Role needed_role(const Endpoint* endpoint, Role metrics);
 
 }  // namespace millrace

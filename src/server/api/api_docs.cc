@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/version.h"
-#include "run/message_rewrites.h"
+#include "prompt/message_rewrites.h"
 #include "server/api/endpoint.h"
 
 namespace millrace {

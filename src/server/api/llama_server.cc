@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "run/chat_prompt.h"
+#include "prompt/chat_prompt.h"
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/known_fields.h"

@@ -1,6 +1,6 @@
 // Ranks documents by a query: /rerank as in llama-server, Jina, Cohere and vLLM, and vLLM's /score.
 //
-//   model with a ranking head    scores each pair of query and document in one prompt (run/rank_prompt.h)
+//   model with a ranking head    scores each pair of query and document in one prompt (prompt/rank_prompt.h)
 //   embedding model              cosine of the query's and each document's vectors
 //   any other model              /rerank is rejected, because its cosines mean little; /score returns them
 //
@@ -13,8 +13,8 @@
 #include <numeric>
 
 #include "models/ranking_head.h"
+#include "prompt/rank_prompt.h"
 #include "run/language_model.h"
-#include "run/rank_prompt.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/text_vectors.h"
 

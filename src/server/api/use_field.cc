@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "exit/exit_gate.h"
-#include "run/technique_use.h"
 #include "sampling/schema.h"
+#include "techniques/technique_use.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "run/chat_prompt.h"
+#include "prompt/chat_prompt.h"
 #include "run/language_model.h"
 #include "server/generation/prompt_parts.h"
 #include "server/generation/text_work.h"

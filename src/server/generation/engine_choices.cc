@@ -6,8 +6,8 @@
 
 #include "models/router.h"
 #include "run/language_model.h"
-#include "run/lossy_choices.h"
 #include "server/models/served_model.h"
+#include "techniques/lossy_choices.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
 // Lists how the engine of an answer differs from a plain one, if answers change with the difference: the choices of
-// run/lossy_choices.h, as they were given, and prefix stores that fetch a part of a prompt only.
+// techniques/lossy_choices.h, as they were given, and prefix stores that fetch a part of a prompt only.
 #pragma once
 
 #include <string_view>

@@ -9,7 +9,7 @@
 
 #include "millrace/constraint.h"
 #include "millrace/request.h"
-#include "run/infill_prompt.h"
+#include "prompt/infill_prompt.h"
 #include "server/generation/fair_worker.h"
 #include "server/json.h"
 #include "text/tools/reasoning.h"

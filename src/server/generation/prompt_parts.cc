@@ -8,10 +8,10 @@
 
 #include <optional>
 
+#include "prompt/chat_prompt.h"
+#include "prompt/prompt_report.h"
 #include "prompt/token_ends.h"
-#include "run/chat_prompt.h"
 #include "run/language_model.h"
-#include "run/prompt_report.h"
 #include "server/models/served_model.h"
 
 namespace millrace {

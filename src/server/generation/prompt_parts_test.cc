@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "run/chat_prompt.h"
+#include "prompt/chat_prompt.h"
 #include "run/language_model.h"
 
 namespace millrace {

@@ -8,8 +8,8 @@
 #include <new>
 #include <system_error>
 
+#include "run/drafting/optional_drafter.h"
 #include "run/language_model.h"
-#include "run/optional_drafter.h"
 
 namespace millrace {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "run/families.h"
-#include "run/kv_places.h"
+#include "run/plan/kv_places.h"
 #include "server/service.h"
 #include "server/telemetry/live_feed.h"
+#include "techniques/families.h"
 
 namespace millrace {
 namespace {

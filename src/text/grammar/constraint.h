@@ -15,8 +15,9 @@
 
 namespace millrace {
 
-// Uses the budget in `limits`, or one with the default bounds. Errors: user (syntax, nothing satisfies it), unsupported
-// (a construct or a size, with the place; over the budget of bytes or time), cancelled.
+// Uses the budget in `limits`, or one with the default bounds. Errors: user (syntax error, nothing satisfies the
+// constraint), unsupported (a construct or a size, the message names the place; over the budget of bytes or time),
+// cancelled.
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
 struct GrammarBounds {
@@ -40,7 +41,7 @@ class GrammarCache {
       : pieces_(std::move(pieces)), bounds_(bounds) {}
 
   // On a miss, compiles on the calling thread and computes the token mask of the first step. Errors: those of
-  // compile_constraint; unsupported (over the memory or time of the order or the bounds), cancelled, resource (the
+  // compile_constraint(); unsupported (over the time limit of `order`, or over the bounds), cancelled, resource (the
   // grammars in use leave no room).
   Result<CompiledGrammar> get(const Constraint& constraint, const CompileOrder& order = {});
   // The cached result of get(), if any. Never compiles.

@@ -1,0 +1,129 @@
+#include "prompt/rank_prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/ordered_json.h"
+#include "base/work_limits.h"
+#include "run/language_model.h"
+#include "text/template/chat_messages.h"
+#include "text/unicode.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kQuery = "{query}", kDocument = "{document}";
+constexpr const char* kTemplate = "rerank";
+constexpr int kRankPooling = 4;  // frozen: llama.cpp's
+
+// In one pass, so that {document} in a query is not replaced.
+std::string filled(std::string_view words, std::string_view query, std::string_view document) {
+  std::string out;
+  while (!words.empty()) {
+    const bool is_query = words.starts_with(kQuery), is_document = words.starts_with(kDocument);
+    if (is_query)
+      out += query;
+    else if (is_document)
+      out += document;
+    else
+      out += words.front();
+    words.remove_prefix(is_query ? kQuery.size() : is_document ? kDocument.size() : 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool states_pooling(const ModelFiles& files) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path given = files.path;
+  if (files.kind == ModelFiles::Kind::huggingface)
+    return fs::exists((fs::is_directory(given, ignored) ? given : given.parent_path()) / "1_Pooling" / "config.json",
+                      ignored);
+  const auto found = files.config->find(files.architecture + ".pooling_type");
+  return found != files.config->end() && *found != kRankPooling;
+}
+
+Result<RankPrompt> RankPrompt::create(const LanguageModel& model) {
+  const auto& parts = model.parts();
+  if (!parts.tokenizer)
+    return Error::unsupported(
+        fmt::format("{}: no tokenizer in the model's files, and so no pairs of texts", parts.files->path));
+  RankPrompt prompt(model);
+  const auto& named = parts.files->named_templates;
+  const auto found = named.find(kTemplate);
+  if (found == named.end()) return prompt;
+  if (found->second.find(kQuery) != std::string::npos && found->second.find(kDocument) != std::string::npos) {
+    prompt.words_ = found->second;
+    return prompt;
+  }
+  auto parsed = ChatTemplate::parse(found->second);
+  if (!parsed.ok()) return Error{parsed.error().kind, "chat template \"rerank\": " + parsed.error().message};
+  prompt.jinja_ = std::move(*parsed);
+  return prompt;
+}
+
+Result<std::string> RankPrompt::fill(std::string_view query, std::string_view document) const {
+  if (!jinja_) return filled(words_, query, document);
+  const Json variables = {{"query", query}, {"document", document}};
+  MILLRACE_TRY(const Json context, chat_context(Json::array({{{"role", "query"}, {"content", query}},
+                                                             {{"role", "document"}, {"content", document}}}),
+                                                {.extra = &variables}));
+  const WorkLimits& limits = work_limits();
+  return jinja_->render(context, {.now_unix_seconds = {}, .cancelled = limits.cancelled, .until = limits.until});
+}
+
+Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::string_view document) const {
+  if (jinja_ || !words_.empty()) {
+    MILLRACE_TRY(const std::string text, fill(query, document));
+    return model_->encode(text, /*add_special=*/false, /*parse_special=*/true);
+  }
+  const Tokenizer& tokenizer = *model_->parts().tokenizer;
+  const TokenizerSpec& spec = tokenizer.spec();
+  const auto& end = spec.eos ? spec.eos : spec.sep;
+  std::vector<TokenId> out;
+  const auto add = [&](bool wanted, const std::optional<TokenId>& token) {
+    if (wanted && token) out.push_back(*token);
+  };
+  const auto add_text = [&](std::string_view text) {
+    const auto some = tokenizer.encode(text, {.add_special = false, .parse_special = true});
+    out.insert(out.end(), some.begin(), some.end());
+  };
+  add(spec.add_bos, spec.bos);
+  add_text(query);
+  add(spec.add_eos, end);
+  add(spec.add_sep, spec.sep);
+  add_text(document);
+  add(spec.add_eos, end);
+  MILLRACE_TRY_VOID(check_work());  // they may be incomplete
+  return out;
+}
+
+Result<RankPrompt::Cut> RankPrompt::cut(std::string_view query, std::string_view document, int64_t most,
+                                        int64_t most_own) const {
+  const Tokenizer& tokenizer = *model_->parts().tokenizer;
+  const auto own = tokenizer.encode(document, {.add_special = false, .parse_special = true});
+  const auto all = static_cast<int64_t>(own.size());
+  for (int64_t keep = std::min(all, most_own);;) {
+    std::string text(document);
+    if (keep < all) {
+      text = tokenizer.decode({own.begin(), own.begin() + keep});
+      text.resize(text.size() - incomplete_utf8_suffix(text));
+    }
+    MILLRACE_TRY(auto pair, tokens(query, text));
+    MILLRACE_TRY_VOID(check_work());
+    const int64_t over = static_cast<int64_t>(pair.size()) - most;
+    if (over <= 0) return Cut{std::move(pair), keep < all};
+    if (keep == 0)
+      return Error::user(
+          fmt::format("the query and its template alone have {} tokens, more than {}", pair.size(), most));
+    keep -= std::min(keep, over);
+  }
+}
+
+}  // namespace millrace
