@@ -1,6 +1,6 @@
 // LoadedDraftModel: the model of an engine's drafter: a second model (DraftRunner), heads or a layer that were trained
 // on the engine's model's hidden states, or a part of the engine's model. Drafters name a loader of one
-// (draft_models/loader.h). Its layers are the last ones of the engine's KV pool: one block table, one prefix index and
+// (models/loader.h). Its layers are the last ones of the engine's KV pool: one block table, one prefix index and
 // one tier serve both models.
 //
 //   pool   [ layers of the engine's model | layers() ]     of every block
