@@ -35,26 +35,24 @@ constexpr int64_t kPhrase = 24;            // tokens of a made-up prompt's phras
 constexpr int kTimedSteps = 5;             // of each kind, for the costs of steps
 
 // Drafts the tokens that plain decoding gave, each right with probability `accept`, and a wrong one otherwise.
-class OracleDrafter final : public Drafter {
+class OracleDrafter final : public TextDrafter {
  public:
-  OracleDrafter(const Answers& plain, double accept, int64_t longest, int64_t vocab)
-      : plain_(plain), accept_(accept), longest_(longest), vocab_(vocab) {}
-  int64_t longest() const override { return longest_; }
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
+  OracleDrafter(const Answers& plain, double accept, int64_t vocab) : plain_(plain), accept_(accept), vocab_(vocab) {}
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     const auto answer = plain_.find(request_of(stream.id));
     if (answer == plain_.end()) return;
     const auto first = static_cast<size_t>(stream.generated());
     for (size_t at = first; at < std::min(answer->second.size(), first + static_cast<size_t>(most)); ++at) {
       const TokenId right = answer->second[at];
       const bool wrong = philox_uniform(11, stream.id, at) >= accept_;
-      out.push_back(wrong ? static_cast<TokenId>((right + 1) % vocab_) : right);
+      out.tokens.push_back(wrong ? static_cast<TokenId>((right + 1) % vocab_) : right);
     }
   }
 
  private:
   const Answers& plain_;
   double accept_;
-  int64_t longest_, vocab_;
+  int64_t vocab_;
 };
 
 struct Oracle {
@@ -113,7 +111,8 @@ Result<std::unique_ptr<EngineCore>> make_core(const std::shared_ptr<const Langua
   MILLRACE_TRY(auto executor, CpuExecutor::create(model, options));
   std::unique_ptr<Drafter> drafter;
   if (variant.oracle)
-    drafter = std::make_unique<OracleDrafter>(plain, variant.oracle->accept, variant.oracle->k, model->info().vocab);
+    drafter = text_drafter({.longest = variant.oracle->k},
+                           std::make_unique<OracleDrafter>(plain, variant.oracle->accept, model->info().vocab));
   return EngineCore::create(std::move(executor), options, nullptr, nullptr, std::move(drafter));
 }
 

@@ -8,7 +8,6 @@
 
 #include "run/chat_prompt.h"
 #include "run/document_prompt.h"
-#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
@@ -80,9 +79,7 @@ Result<GeneratedAnswer> whole_answer(Stream& stream, const SuiteWanted& wanted) 
 
 }  // namespace
 
-Result<int64_t> model_passes(const RequestTimings& timings, std::string_view drafter) {
-  MILLRACE_TRY(const auto features, drafter_features(drafter));
-  const bool drafts_with_model = features && features->kind == FeatureChoice::Kind::pass;
+int64_t model_passes(const RequestTimings& timings, bool drafts_with_model) {
   // Every step with a draft has reached the draft's first position.
   const int64_t drafts = drafts_with_model && !timings.drafted_at.empty() ? timings.drafted_at[0] : 0;
   return timings.target_passes + drafts;

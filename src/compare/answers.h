@@ -29,8 +29,8 @@ struct GeneratedAnswer {
 };
 
 // Passes of the whole model that an answer took: its steps, and with the drafter `pass`, which drafts with the whole
-// model, one pass for each draft. `drafter`: as EngineOptions::drafter. Errors: those of drafter_features().
-Result<int64_t> model_passes(const RequestTimings& timings, std::string_view drafter);
+// model, one pass for each draft. `drafts_with_model`: as in CompareConfig.
+int64_t model_passes(const RequestTimings& timings, bool drafts_with_model);
 
 // A conversation that consists of this message of the user.
 nlohmann::ordered_json user_message(const std::string& text);

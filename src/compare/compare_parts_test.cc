@@ -12,6 +12,7 @@
 #include "compare/bootstrap.h"
 #include "compare/journal.h"
 #include "compare/spec.h"
+#include "run/draft_models/loader.h"
 
 namespace millrace {
 namespace {
@@ -162,13 +163,16 @@ TEST_F(JournalFile, FactsMayBeAnyBytes) {
 TEST(ModelPasses, DraftsOfTheWholeModelCount) {
   RequestTimings timings;
   timings.target_passes = 20;
-  for (const char* drafter : {"", "ngram", "lookahead", "pass:k=2,model=m"})
-    EXPECT_EQ(model_passes(timings, drafter).value(), 20);
+  const auto passes = [&](const char* text) {
+    const auto drafter = make_drafter(text).value();
+    const DraftModelLoader* loader = draft_model_loader(drafter.get());
+    return model_passes(timings, loader && loader->whole_passes);
+  };
+  EXPECT_EQ(draft_model_loader(nullptr), nullptr);
+  for (const char* drafter : {"ngram", "lookahead", "pass:k=2,model=m"}) EXPECT_EQ(passes(drafter), 20);
   timings.drafted_at = {15, 9, 4};
-  for (const char* drafter : {"", "ngram", "lookahead", "medusa:model=m"})
-    EXPECT_EQ(model_passes(timings, drafter).value(), 20);
-  EXPECT_EQ(model_passes(timings, "pass:k=2,model=m").value(), 35);
-  EXPECT_FALSE(model_passes(timings, "no such drafter").ok());
+  for (const char* drafter : {"ngram", "lookahead", "medusa:model=m"}) EXPECT_EQ(passes(drafter), 20);
+  EXPECT_EQ(passes("pass:k=2,model=m"), 35);
 }
 
 }  // namespace

@@ -4,31 +4,24 @@
 
 #include <algorithm>
 
-#include "run/draft_runner.h"
-#include "run/feature_runner.h"
+#include "run/draft_models/loader.h"
 #include "run/language_model.h"
-#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
 
 // The engine loads the model again; here it is asked for its sizes.
 Result<void> measure_draft_model(CompareConfig& config) {
-  MILLRACE_TRY(const auto path, drafter_model(config.engine.drafter));
-  if (!path) return {};
-  MILLRACE_TRY(const auto features, drafter_features(config.engine.drafter));
-  if (features) {
-    const auto threads = config.model->parts().threads->get(config.engine.threads);
-    MILLRACE_TRY(const auto runner,
-                 FeatureRunner::load(*features, *path, *config.model, *threads, compare_context(config)));
-    config.draft_weight_bytes = runner->weight_bytes();
-    config.draft_layers = runner->layers();
-    return {};
-  }
-  MILLRACE_TRY(const auto draft,
-               DraftRunner::load(*config.model, *path, config.engine.threads, compare_context(config)));
-  config.draft_weight_bytes = draft->info().weight_bytes;
-  config.draft_layers = draft->parts().model->kv_layers();
+  if (config.engine.drafter.empty()) return {};
+  MILLRACE_TRY(const auto drafter, make_drafter(config.engine.drafter));
+  const DraftModelLoader* loader = draft_model_loader(drafter.get());
+  if (!loader) return {};
+  config.drafts_with_model = loader->whole_passes;
+  const auto threads = config.model->parts().threads->get(config.engine.threads);
+  MILLRACE_TRY(const auto loaded,
+               load_draft_model(drafter->model->spec, {*config.model, threads, compare_context(config)}));
+  config.draft_weight_bytes = loaded->weight_bytes();
+  config.draft_layers = loaded->layers();
   return {};
 }
 

@@ -22,6 +22,7 @@ struct CompareConfig {
   EngineOptions engine;
   int64_t draft_weight_bytes = 0;     // bytes of the drafter's model; 0: it has none
   std::vector<KvLayer> draft_layers;  // ... its part of the KV pool
+  bool drafts_with_model = false;     // each draft is a pass of the whole model, as with the drafter `pass`
   SamplingOptions sampling;           // greedy, unless the configuration has samplers
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
 };

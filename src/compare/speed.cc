@@ -7,7 +7,6 @@
 #include "compare/answers.h"
 #include "compare/suite_text.h"
 #include "kernels/bandwidth.h"
-#include "kv/kv_formats.h"
 #include "kv/pool.h"
 #include "kv/token_evictor.h"
 #include "kv/window_groups.h"
@@ -90,16 +89,22 @@ class SpeedRun final : public SuiteRun {
   std::vector<std::unique_ptr<Engine>> engines_;
 };
 
-// Of an engine for one stream of `longest` tokens.
-Result<KvLayout> layout_of(const CompareConfig& config, int64_t longest) {
-  const auto& parts = config.model->parts();
-  const EngineOptions options = compare_engine_options(config, 1, longest);
-  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
-  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}'", options.kv_format));
-  MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, parts.model->kv_layers(), options.context));
-  layout.layers.insert(layout.layers.end(), config.draft_layers.begin(), config.draft_layers.end());
-  MILLRACE_TRY_VOID(layout.check());
-  return layout;
+// Plan and KV layout of an engine for one stream.
+struct StreamPlan {
+  EnginePlan plan;
+  KvLayout layout;
+};
+
+// `longest`: tokens of the stream.
+Result<StreamPlan> stream_plan(const CompareConfig& config, int64_t longest) {
+  StreamPlan out;
+  MILLRACE_TRY(out.plan, EnginePlan::create(compare_engine_options(config, 1, longest), *config.model));
+  const EngineOptions& options = out.plan.options;
+  if (!out.plan.formats.keys) return Error::unsupported(fmt::format("KV format '{}'", options.kv_format));
+  MILLRACE_TRY(out.layout, engine_layout(out.plan, config.model->parts().model->kv_layers(), options.context));
+  out.layout.layers.insert(out.layout.layers.end(), config.draft_layers.begin(), config.draft_layers.end());
+  MILLRACE_TRY_VOID(out.layout.check());
+  return out;
 }
 
 // Bytes that a step after `tokens` tokens reads, `stored` of which are left: those of the keys that its token sees.
@@ -150,28 +155,28 @@ double measure_read_rate(const CompareConfig& config) {
 }
 
 double decode_roof_tokens_per_s(const CompareConfig& config, int64_t context, double gb_per_s) {
-  const auto layout = layout_of(config, context);
-  const auto rule = make_eviction_rule(config.engine.evictor);
-  if (!layout.ok() || !rule.ok()) return 0;
-  const int64_t stored = stored_tokens(rule->get(), context, context, layout->tables());
-  return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(*layout, stored, context));
+  const auto made = stream_plan(config, context);
+  if (!made.ok()) return 0;
+  const KvLayout& layout = made->layout;
+  const int64_t stored = stored_tokens(made->plan.evictor.get(), context, context, layout.tables());
+  return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(layout, stored, context));
 }
 
 Result<int64_t> stream_kv_bytes(const CompareConfig& config, int64_t prompt, int64_t longest) {
-  MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
-  return held_bytes(layout, kv_demand(rule.get(), prompt, longest, layout.tables()), longest) +
+  MILLRACE_TRY(const StreamPlan made, stream_plan(config, longest));
+  const KvLayout& layout = made.layout;
+  return held_bytes(layout, kv_demand(made.plan.evictor.get(), prompt, longest, layout.tables()), longest) +
          (layout.encodes() ? layout.state_bytes() : 0);
 }
 
 Result<ConfigMemory> measure_memory(const CompareConfig& config, int64_t prompt, int64_t longest) {
-  MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
+  MILLRACE_TRY(const StreamPlan made, stream_plan(config, longest));
+  const KvLayout& layout = made.layout;
   ConfigMemory out;
   const int64_t own_weights = config.model->info().weight_bytes;
   out.weights_bytes = own_weights + config.draft_weight_bytes;
   out.kv_bytes_per_token = layout.bytes_per_token();
-  const int64_t stored = kv_demand(rule.get(), prompt, longest, layout.tables());
+  const int64_t stored = kv_demand(made.plan.evictor.get(), prompt, longest, layout.tables());
   MILLRACE_TRY(out.kv_bytes, stream_kv_bytes(config, prompt, longest));
   const auto& accounts = config.model->parts().accounts;
   const int64_t before = accounts->total();

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "flow/batch.h"
-#include "run/compatibility/collect.h"
 #include "speculate/prediction.h"
 
 namespace millrace {
@@ -51,27 +50,22 @@ int64_t branch_length(const Draft& draft) {
 
 }  // namespace
 
-Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::unique_ptr<Drafter> drafter) {
+Result<DraftDriver> DraftDriver::create(EnginePlan& plan) {
   DraftDriver driver;
-  driver.drafter_ = std::move(drafter);
-  if (!driver.drafter_ && !options.drafter.empty()) {
-    MILLRACE_TRY(driver.drafter_, make_drafter(options.drafter));
-    driver.name_ = options.drafter;
-  }
-  MILLRACE_TRY(driver.acceptance_, make_acceptance(options.acceptance));
-  driver.automatic_ = options.draft_length == "auto";
-  driver.learns_times_ = options.cost_model.empty();
+  driver.drafter_ = std::move(plan.drafter);
+  driver.acceptance_ = std::move(plan.acceptance);
+  driver.automatic_ = plan.options.draft_length == "auto";
+  driver.learns_times_ = plan.options.cost_model.empty();
   if (!driver.drafter_) return driver;
   driver.longest_ = driver.drafter_->longest();
+  driver.trees_ = driver.drafter_->trees();
   if (driver.longest_ > kDraftPositions)
     return Error::internal(
         fmt::format("drafter: drafts of {} tokens; at most {} are counted", driver.longest_, kDraftPositions));
-  driver.prior_ = driver.drafter_->has_model() ? kModelPrior : kPrior;
+  driver.prior_ = driver.drafter_->model ? kModelPrior : kPrior;
   driver.window_kept_ = kWindowPrior;
-  for (const auto& member : driver.drafter_->members()) driver.members_.push_back(member.get());
-  if (driver.members_.empty()) driver.members_.push_back(driver.drafter_.get());
-  driver.shares_.resize(driver.members_.size() + 1);  // and that of predictions
-  driver.drafts_.resize(driver.members_.size() + 1);
+  driver.shares_.resize(driver.members() + 1);  // and that of predictions
+  driver.drafts_.resize(driver.members() + 1);
   for (Draft& draft : driver.drafts_) {
     draft.tokens.reserve(static_cast<size_t>(driver.longest_));
     draft.parents.reserve(static_cast<size_t>(driver.longest_));
@@ -87,7 +81,7 @@ Result<void> DraftDriver::attach(LoopContext& loop) {
   const int64_t vocab = loop.executor->limits().vocab;
   drafter_->begin(vocab);
   best_.resize(static_cast<size_t>(std::min(drafter_->learns(), vocab)));
-  if (!drafter_->has_model()) return {};
+  if (!drafter_->model) return {};
   model_ = loop.executor->draft_model();
   if (!model_) return Error::internal("drafter: the executor was made without its model");
   return {};
@@ -127,14 +121,16 @@ void DraftDriver::offer(LiveStream& stream) {
   const int64_t most = std::min(longest_, s.max_total - s.size() - 1);
   if (most <= 0) return;
   s.draft.tokens.reserve(static_cast<size_t>(longest_));
-  if (drafter_->trees()) s.draft.parents.reserve(static_cast<size_t>(longest_));
+  if (trees_) s.draft.parents.reserve(static_cast<size_t>(longest_));
   if (!stream.drafts) {
     stream.drafts = std::make_unique<StreamDrafts>();
     const bool predicted = !model_ && !s.request.prediction.empty();
-    stream.drafts->members.resize(members_.size() + (predicted ? 1 : 0));
-    for (size_t i = 0; i < members_.size(); ++i) {
-      stream.drafts->members[i].memory = members_[i]->remember(s);
-      if (!model_) stream.drafts->members[i].trial.reserve(members_[i]->longest(), members_[i]->trees());
+    stream.drafts->members.resize(members() + (predicted ? 1 : 0));
+    for (size_t i = 0; i < members(); ++i) {
+      stream.drafts->members[i].memory = remember(i);
+      if (model_) continue;
+      const DraftSizes& sizes = drafter_->texts[i].sizes;
+      stream.drafts->members[i].trial.reserve(sizes.longest, sizes.trees);
     }
     if (predicted) stream.drafts->members.back().trial.reserve(longest_, false);
     s.draft.memory = stream.drafts->members[0].memory;
@@ -158,10 +154,10 @@ void DraftDriver::draft(LiveStream& stream, int64_t most) {
   for (size_t i = 0; i < known.members.size(); ++i) {
     StreamDrafts::Member& member = known.members[i];
     drafts_[i].clear();
-    if (i < members_.size()) {
+    if (i < members()) {
       s.draft.memory = member.memory;
-      const int64_t own = std::min(most, members_[i]->longest());
-      members_[i]->propose_tree(s, own, drafts_[i]);
+      const int64_t own = std::min(most, drafter_->texts[i].sizes.longest);
+      drafter_->texts[i].drafter->propose(s, own, drafts_[i]);
       shorten(drafts_[i], own);
     } else {
       draft_predicted(s, most, drafts_[i].tokens);
@@ -174,7 +170,7 @@ void DraftDriver::draft(LiveStream& stream, int64_t most) {
     known.chosen = i;
     static_cast<Draft&>(s.draft) = drafts_[i];
   }
-  if (known.chosen < members_.size()) s.draft.memory = known.members[known.chosen].memory;
+  if (known.chosen < members()) s.draft.memory = known.members[known.chosen].memory;
 }
 
 // The stream's tokens confirm or refute earlier drafts.
@@ -217,12 +213,12 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
   }
   for (const LiveStream* stream : offered_) {
     const Draft& draft = stream->sequence.draft;
-    if (draft.parents.empty() && !(model_ && drafter_->trees())) {
+    if (draft.parents.empty() && !(model_ && trees_)) {
       double likely = 1;
       lengths_.add_chain(draft.size(), [&](int64_t place) { return likely *= share(*stream, place); });
       continue;
     }
-    const int64_t length = model_ ? std::min(draft.size(), drafter_->depth()) : branch_length(draft);
+    const int64_t length = model_ ? std::min(draft.size(), drafter_->model->depth) : branch_length(draft);
     double likely = 1, kept = 0;
     for (int64_t i = 0; i < length; ++i) kept += likely *= share(*stream, i);
     // Probes make later drafts: what counts is what steps with them have kept on average.
@@ -318,7 +314,7 @@ double DraftDriver::pass_seconds(int64_t tokens, int64_t longest) const {
 bool DraftDriver::run_model(std::span<StepWork> work) {
   int64_t longest = 0, drafted = 0;
   gather(work);
-  drafter_->propose_all(chunks_, *model_);
+  drafter_->model->drafter->propose_all(chunks_, *model_);
   bool shorter = false;
   for (StepWork& item : work) {
     const int64_t unused = item.chunk.drafted - std::min(item.chunk.drafted, item.stream->sequence.draft.size());
@@ -343,7 +339,7 @@ void DraftDriver::after_pass(std::span<const StepWork> work) {
   if (!model_) return;
   const int64_t began = loop_->now();
   gather(work);
-  drafter_->follow(chunks_, *model_);
+  drafter_->model->drafter->follow(chunks_, *model_);
   loop_->stats.draft_seconds += seconds_of(loop_->now() - began);
 }
 
@@ -359,7 +355,10 @@ void DraftDriver::learn(const Sequence& stream, int64_t count, int64_t committed
     const int64_t last = stream.size() - committed - 1;  // the stream's last token when the step ran
     const TokenId token = stream.token_at(i < 0 ? last : stream.size() + i);
     executor.chooser().best_tokens(row + 1 + i, best_);
-    drafter_->learn(stream, token, best_);
+    for (const TextPart& part : drafter_->texts)
+      if (part.learner)
+        part.learner->learn(
+            stream, token, std::span(best_).first(std::min(best_.size(), static_cast<size_t>(part.learner->learns()))));
   }
 }
 
@@ -372,7 +371,7 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
     window_kept_ += kWindowWeight * (static_cast<double>(committed - 1) - window_kept_);
   if (model_ && count > 0) {
     StreamDrafts::Member& member = stream.drafts->members[0];
-    for (int64_t i = 0; i < std::min({count, committed, drafter_->depth()}); ++i) {
+    for (int64_t i = 0; i < std::min({count, committed, drafter_->model->depth}); ++i) {
       const bool kept = i + 1 < committed;
       member.shares.add(i, kept, kForgetInStream);
       shares_[0].add(i, kept, kForget);
@@ -380,16 +379,19 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
     loop_->stats.draft_acceptance = shares_[0].share(0, prior_, kPriorWeight);
   }
   const size_t chosen = stream.drafts ? stream.drafts->chosen : 0;
-  Drafter& drafter = *members_[chosen < members_.size() ? chosen : 0];
-  if (!drafter.trees()) return;
+  const size_t member = chosen < members() ? chosen : 0;
+  if (!(model_ ? trees_ : drafter_->texts[member].sizes.trees)) return;
   probed_.clear();
   for (int64_t i = s.draft.candidates(count); i < count; ++i)
     probed_.push_back(executor.chooser().best_token(row + 1 + i));
-  drafter.observe(s, committed, probed_);
+  if (model_)
+    drafter_->model->drafter->observe(s, committed, probed_);
+  else
+    drafter_->texts[member].drafter->observe(s, committed, probed_);
 }
 
-void DraftDriver::add_facts(Facts& facts) const {
-  if (drafter_) add_drafter(*drafter_, name_, facts);
+std::shared_ptr<DraftMemory> DraftDriver::remember(size_t member) const {
+  return drafter_->model ? drafter_->model->drafter->remember() : drafter_->texts[member].drafter->remember();
 }
 
 }  // namespace millrace

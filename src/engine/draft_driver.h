@@ -12,27 +12,24 @@
 
 #include "engine/loop_context.h"
 #include "engine/stream_lists.h"
-#include "millrace/options.h"
+#include "run/engine_plan.h"
 #include "run/executor.h"
 #include "schedule/decode_times.h"
-#include "speculate/acceptance.h"
 #include "speculate/draft_length.h"
-#include "speculate/drafter.h"
 #include "speculate/trial_steps.h"
 
 namespace millrace {
 
 class DraftDriver {
  public:
-  // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
-  static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
+  // Takes the drafter and the acceptance out of the plan. Errors: internal (too long drafts).
+  static Result<DraftDriver> create(EnginePlan& plan);
 
   // The loop that it works for, which has its executor and its cost model. Errors: unsupported (the executor does not
   // run the drafter's model).
   Result<void> attach(LoopContext& loop);
 
   const Acceptance& acceptance() const { return *acceptance_; }
-  void add_facts(Facts& facts) const;
   void propose(const StreamLists& lists);
   // Drafts for a recorded plan, which says how much of each one runs.
   void propose_whole(const StreamLists& lists);
@@ -65,17 +62,18 @@ class DraftDriver {
   double pass_seconds(int64_t tokens, int64_t longest) const;
   size_t pass_index(int64_t tokens, int64_t longest) const;
   void gather(std::span<const StepWork> work);
+  size_t members() const { return drafter_->model ? 1 : drafter_->texts.size(); }
+  std::shared_ptr<DraftMemory> remember(size_t member) const;
   void learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
 
   LoopContext* loop_ = nullptr;
   std::unique_ptr<Drafter> drafter_;  // null: none
-  std::string name_;                  // as the options name it
-  std::vector<Drafter*> members_;     // that compete, at least one with a drafter
   std::vector<KeptShares> shares_;    // of all streams' drafts, by member
   std::vector<Draft> drafts_;         // scratch, by member
   bool automatic_ = false;            // chooses lengths
   bool learns_times_ = false;         // no cost model was given
   int64_t longest_ = 0;
+  bool trees_ = false;
   DraftModel* model_ = nullptr;     // the drafter's, which is the executor's; null: it has none
   std::vector<DraftChunk> chunks_;  // of the step
   std::unique_ptr<Acceptance> acceptance_;

@@ -2,6 +2,7 @@
 #include "engine/draft_driver_test.h"
 
 #include "engine/beam_group.h"
+#include "run/compatibility/collect.h"
 #include "run/compatibility/rules.h"
 
 namespace millrace {
@@ -20,24 +21,19 @@ TEST_F(DraftDriverTest, WithoutADrafterNothingHappens) {
   driver_->after_pass(work);
   driver_->observe(a, 1, 1, 0, *loop_.executor);
   driver_->end_step();
-  Facts facts;
-  driver_->add_facts(facts);
-  EXPECT_TRUE(facts.stated().empty());
   EXPECT_EQ(loop_.stats.drafts, 0);
   EXPECT_EQ(a.drafts, nullptr);
 }
 
 TEST_F(DraftDriverTest, TreesDoNotGoWithEvictors) {
-  const auto resolved = [&] {
+  const auto resolved = [&](bool trees) {
     Facts facts;
-    driver_->add_facts(facts);
+    add_drafter(*driver_drafter(script_, {.trees = trees}), "", facts);
     facts.add(facts::kEvicts, "evictor h2o");
     return resolve(facts);
   };
-  open({.trees = false}, false);
-  EXPECT_TRUE(resolved().ok());
-  open({.trees = true}, false);
-  EXPECT_EQ(resolved().error().kind, ErrorKind::unsupported);
+  EXPECT_TRUE(resolved(false).ok());
+  EXPECT_EQ(resolved(true).error().kind, ErrorKind::unsupported);
 }
 
 TEST_F(DraftDriverTest, StreamsThatDecodeDraft) {
@@ -209,12 +205,10 @@ TEST_F(DraftDriverTest, TheDraftOfWhichMostIsExpectedIsTaken) {
   for (const Turn& turn : {Turn{4, 4, "first"}, Turn{4, 3, "first"}, Turn{3, 4, "second"}, Turn{9, 2, "first"}}) {
     lists_ = {};
     script_ = {};
-    std::vector<std::unique_ptr<Drafter>> members;
-    members.push_back(std::make_unique<DriverDrafter>(
-        script_, DriverDrafter::Kind{.longest = std::min<int64_t>(6, turn.first), .name = "first"}));
-    members.push_back(
-        std::make_unique<DriverDrafter>(script_, DriverDrafter::Kind{.longest = turn.second, .name = "second"}));
-    open(std::make_unique<PairedDrafter>(std::move(members)), false);
+    auto both = driver_drafter(script_, {.longest = std::min<int64_t>(6, turn.first), .name = "first"});
+    both->texts.push_back(
+        std::move(driver_drafter(script_, {.longest = turn.second, .name = "second"})->texts.front()));
+    open(std::move(both), false);
     script_.draft.tokens = {7, 8, 9, 10, 11, 12};
     LiveStream& a = decoding_stream(100);
     driver_->propose(lists_);

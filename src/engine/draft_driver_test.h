@@ -68,7 +68,8 @@ struct NamedMemory final : DraftMemory {
   std::string name;
 };
 
-class DriverDrafter final : public Drafter {
+// Drafts from the text, or with a model.
+class DriverDrafter final : public TextDrafter, public Learner, public ModelDrafter {
  public:
   struct Kind {
     int64_t longest = 4;
@@ -77,16 +78,10 @@ class DriverDrafter final : public Drafter {
     std::string name = "only";
   };
   DriverDrafter(DriverScript& script, const Kind& kind) : script_(script), kind_(kind) {}
-  int64_t longest() const override { return kind_.longest; }
-  bool trees() const override { return kind_.trees; }
-  bool has_model() const override { return kind_.model; }
   int64_t learns() const override { return kind_.learns; }
-  int64_t depth() const override { return kind_.depth > 0 ? kind_.depth : kind_.longest; }
   void begin(int64_t vocab) override { script_.heard.push_back(fmt::format("begin {}", vocab)); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override {
-    return std::make_shared<NamedMemory>(kind_.name);
-  }
-  void propose_tree(const Sequence& s, int64_t most, Draft& out) override {
+  std::shared_ptr<DraftMemory> remember() const override { return std::make_shared<NamedMemory>(kind_.name); }
+  void propose(const Sequence& s, int64_t most, Draft& out) override {
     const auto* memory = static_cast<const NamedMemory*>(s.draft.memory.get());
     script_.heard.push_back(fmt::format("{} drafts {} with {}", kind_.name, most, memory->name));
     out = script_.draft;
@@ -121,22 +116,21 @@ class DriverDrafter final : public Drafter {
   Kind kind_;
 };
 
-class PairedDrafter final : public Drafter {
- public:
-  explicit PairedDrafter(std::vector<std::unique_ptr<Drafter>> members) : members_(std::move(members)) {}
-  std::span<const std::unique_ptr<Drafter>> members() const override { return members_; }
-  int64_t longest() const override { return 6; }
-
- private:
-  std::vector<std::unique_ptr<Drafter>> members_;
-};
+inline std::unique_ptr<Drafter> driver_drafter(DriverScript& script, const DriverDrafter::Kind& kind) {
+  const DraftSizes sizes{.longest = kind.longest, .trees = kind.trees};
+  auto drafter = std::make_unique<DriverDrafter>(script, kind);
+  if (!kind.model) return text_drafter(sizes, std::move(drafter));
+  return drafter_of(ModelPart{
+      .sizes = sizes, .depth = kind.depth > 0 ? kind.depth : kind.longest, .spec = {}, .drafter = std::move(drafter)});
+}
 
 class DraftDriverTest : public ::testing::Test {
  protected:
   void open(std::unique_ptr<Drafter> drafter, bool automatic, bool learned = false) {
-    EngineOptions options;
-    options.draft_length = automatic ? "auto" : "fixed";
-    auto made = DraftDriver::create(options, std::move(drafter));
+    EnginePlan plan;
+    plan.options.draft_length = automatic ? "auto" : "fixed";
+    plan.drafter = std::move(drafter);
+    auto made = DraftDriver::create(plan);
     ASSERT_TRUE(made.ok()) << made.error().message;
     driver_ = std::make_unique<DraftDriver>(std::move(*made));
     auto cost = std::make_unique<LinearCost>();
@@ -149,7 +143,7 @@ class DraftDriverTest : public ::testing::Test {
     script_.heard.clear();
   }
   void open(const DriverDrafter::Kind& kind, bool automatic, bool learned = false) {
-    open(std::make_unique<DriverDrafter>(script_, kind), automatic, learned);
+    open(driver_drafter(script_, kind), automatic, learned);
   }
   // A stream that decodes: five tokens are stored, and the last one is to run.
   LiveStream& decoding_stream(int64_t max_total = 100) {

@@ -12,28 +12,21 @@ TokenId scripted_token(const Sequence& s, int64_t generated) {
 }
 
 // Drafts the scripted answer, always wrong at every `wrong`-th token; 0: never.
-class LengthDrafter final : public Drafter {
+class LengthDrafter final : public TextDrafter {
  public:
-  LengthDrafter(int64_t longest, int64_t wrong) : longest_(longest), wrong_(wrong) {}
-  int64_t longest() const override { return longest_; }
-  void propose(const Sequence& s, int64_t most, std::vector<TokenId>& out) override {
+  explicit LengthDrafter(int64_t wrong) : wrong_(wrong) {}
+  void propose(const Sequence& s, int64_t most, Draft& out) override {
     for (int64_t i = s.generated(); i < s.generated() + most; ++i)
-      out.push_back(wrong_ > 0 && i % wrong_ == 0 ? 7 : scripted_token(s, i));
+      out.tokens.push_back(wrong_ > 0 && i % wrong_ == 0 ? 7 : scripted_token(s, i));
   }
 
  private:
-  int64_t longest_, wrong_;
+  int64_t wrong_;
 };
 
-class Competing final : public Drafter {
- public:
-  explicit Competing(std::vector<std::unique_ptr<Drafter>> members) : members_(std::move(members)) {}
-  std::span<const std::unique_ptr<Drafter>> members() const override { return members_; }
-  int64_t longest() const override { return members_.front()->longest(); }
-
- private:
-  std::vector<std::unique_ptr<Drafter>> members_;
-};
+std::unique_ptr<Drafter> length_drafter(int64_t longest, int64_t wrong) {
+  return text_drafter({.longest = longest}, std::make_unique<LengthDrafter>(wrong));
+}
 
 struct LengthRun {
   std::unique_ptr<ScriptedEngine> engine;
@@ -59,7 +52,7 @@ LengthRun run_lengths(double step, double token, std::unique_ptr<Drafter> drafte
 }
 
 TEST(DraftLengthsSteps, RightDraftsGrowWhereTokensCostLittle) {
-  const LengthRun run = run_lengths(1, 0.01, std::make_unique<LengthDrafter>(8, 0));
+  const LengthRun run = run_lengths(1, 0.01, length_drafter(8, 0));
   EXPECT_LE(run.steps, 9);  // 1 + 47 tokens in steps of 9, the first drafts being shorter
   EXPECT_EQ(run.stats().drafted_tokens, run.stats().accepted_tokens);
   EXPECT_GT(run.stats().draft_acceptance, 0.8);
@@ -68,7 +61,7 @@ TEST(DraftLengthsSteps, RightDraftsGrowWhereTokensCostLittle) {
 
 // Trials aside, eight steps of one drafted token each.
 TEST(DraftLengthsSteps, NothingIsVerifiedWhereATokenCostsAStep) {
-  const LengthRun run = run_lengths(0.01, 1, std::make_unique<LengthDrafter>(8, 0));
+  const LengthRun run = run_lengths(0.01, 1, length_drafter(8, 0));
   const DraftDecisions decisions = run.stats().draft_decisions;
   EXPECT_EQ(decisions.chosen, 0);
   EXPECT_EQ(decisions.trials, 8);
@@ -80,46 +73,45 @@ TEST(DraftLengthsSteps, NothingIsVerifiedWhereATokenCostsAStep) {
 }
 
 TEST(DraftLengthsSteps, WrongDraftsStop) {
-  const LengthRun run = run_lengths(1, 0.2, std::make_unique<LengthDrafter>(8, 1));
+  const LengthRun run = run_lengths(1, 0.2, length_drafter(8, 1));
   EXPECT_EQ(run.steps, 48);
   EXPECT_LT(run.stats().drafted_tokens, 16);
   EXPECT_LT(run.stats().draft_acceptance, 0.2);
-  const LengthRun fixed = run_lengths(1, 0.2, std::make_unique<LengthDrafter>(8, 1), 1, "fixed");
+  const LengthRun fixed = run_lengths(1, 0.2, length_drafter(8, 1), 1, "fixed");
   EXPECT_GT(fixed.stats().drafted_tokens, 300);
 }
 
 // The same drafts and costs: they pay for one stream, and not where sixteen share the step.
 TEST(DraftLengthsSteps, LoadEndsDrafts) {
-  const LengthRun one = run_lengths(1, 0.15, std::make_unique<LengthDrafter>(4, 3), 1);
+  const LengthRun one = run_lengths(1, 0.15, length_drafter(4, 3), 1);
   EXPECT_GT(one.stats().accepted_tokens, 8);
-  const LengthRun many = run_lengths(1, 0.6, std::make_unique<LengthDrafter>(4, 3), 16);
+  const LengthRun many = run_lengths(1, 0.6, length_drafter(4, 3), 16);
   EXPECT_LT(many.stats().drafted_tokens, 16 * 8);  // in the first steps, in which all is right
 }
 
 TEST(DraftLengthsSteps, TheBetterOfTwoDraftersDrafts) {
   for (const bool better_first : {true, false}) {
-    std::vector<std::unique_ptr<Drafter>> members;
-    members.push_back(std::make_unique<LengthDrafter>(4, better_first ? 0 : 1));
-    members.push_back(std::make_unique<LengthDrafter>(4, better_first ? 1 : 0));
-    const LengthRun run = run_lengths(1, 0.01, std::make_unique<Competing>(std::move(members)), 1, "fixed");
+    auto both = length_drafter(4, better_first ? 0 : 1);
+    both->texts.push_back(std::move(length_drafter(4, better_first ? 1 : 0)->texts.front()));
+    const LengthRun run = run_lengths(1, 0.01, std::move(both), 1, "fixed");
     EXPECT_GE(run.stats().accepted_tokens, 36) << better_first;
     EXPECT_LE(run.stats().drafted_tokens - run.stats().accepted_tokens, 8) << better_first;
   }
 }
 
 TEST(DraftLengthsSteps, DraftsThatAreTooLongAreRefused) {
-  EXPECT_TRUE(DraftDriver::create({}, std::make_unique<LengthDrafter>(kDraftPositions, 0)).ok());
-  EXPECT_EQ(DraftDriver::create({}, std::make_unique<LengthDrafter>(kDraftPositions + 1, 0)).error().kind,
-            ErrorKind::internal);
+  EnginePlan plan;
+  plan.drafter = length_drafter(kDraftPositions, 0);
+  EXPECT_TRUE(DraftDriver::create(plan).ok());
+  plan.drafter = length_drafter(kDraftPositions + 1, 0);
+  EXPECT_EQ(DraftDriver::create(plan).error().kind, ErrorKind::internal);
 }
 
 // A window of four probes; what comes out of it is never a draft.
-class ProbingDrafter final : public Drafter {
+class ProbingDrafter final : public TextDrafter {
  public:
-  int64_t longest() const override { return 4; }
-  bool trees() const override { return true; }
-  void propose_tree(const Sequence&, int64_t most, Draft& out) override {
-    if (most < longest()) return;
+  void propose(const Sequence&, int64_t most, Draft& out) override {
+    if (most < 4) return;
     out.tokens.assign(4, 7);
     out.parents.assign(4, -1);
     out.probes = 4;
@@ -128,7 +120,8 @@ class ProbingDrafter final : public Drafter {
 
 TEST(DraftLengthsSteps, AWindowThatYieldsNothingStops) {
   for (const bool cheap : {true, false}) {
-    const LengthRun run = run_lengths(1, cheap ? 0 : 0.3, std::make_unique<ProbingDrafter>());
+    const LengthRun run = run_lengths(1, cheap ? 0 : 0.3,
+                                      text_drafter({.longest = 4, .trees = true}, std::make_unique<ProbingDrafter>()));
     EXPECT_EQ(run.steps, 48);
     const auto wide = std::ranges::count_if(run.engine->script.shapes,
                                             [](const std::string& step) { return step.starts_with("5 tokens"); });
@@ -142,7 +135,7 @@ std::unique_ptr<ScriptedEngine> learning_engine(const Script& script, int64_t an
   EngineOptions o = scripted_options(answer, 1);
   o.context = answer + 4;
   o.draft_length = "auto";
-  auto engine = std::make_unique<ScriptedEngine>(o, nullptr, script, std::make_unique<LengthDrafter>(4, 3));
+  auto engine = std::make_unique<ScriptedEngine>(o, nullptr, script, length_drafter(4, 3));
   engine->add(1, scripted_request(20'000, 4, answer));
   return engine;
 }
@@ -186,7 +179,7 @@ TEST(DraftLengthsSteps, RecordedLengthsReplay) {
     Script script;
     script.step_seconds = 1;
     script.token_seconds = token;
-    auto made = std::make_unique<ScriptedEngine>(o, nullptr, script, std::make_unique<LengthDrafter>(6, 4));
+    auto made = std::make_unique<ScriptedEngine>(o, nullptr, script, length_drafter(6, 4));
     for (RequestId id : {1, 2}) made->add(id, scripted_request(static_cast<TokenId>(1000 * id), 4, 30));
     return made;
   };

@@ -13,12 +13,10 @@ struct HeardByTree {
 };
 
 // Drafts two wrong tokens and the right ones behind them, each with a wrong sibling, and two probes.
-class TreeDrafter final : public Drafter {
+class TreeDrafter final : public TextDrafter {
  public:
   TreeDrafter(int64_t right, HeardByTree& heard) : right_(right), heard_(heard) {}
-  int64_t longest() const override { return 2 + 2 * right_ + 2; }
-  bool trees() const override { return true; }
-  void propose_tree(const Sequence& s, int64_t most, Draft& out) override {
+  void propose(const Sequence& s, int64_t most, Draft& out) override {
     const auto add = [&](TokenId token, int64_t parent) {
       if (out.size() >= most) return;
       out.tokens.push_back(token);
@@ -48,10 +46,13 @@ class TreeDrafter final : public Drafter {
   HeardByTree& heard_;
 };
 
+std::unique_ptr<Drafter> tree_drafter(int64_t right, HeardByTree& heard) {
+  return text_drafter({.longest = 2 + 2 * right + 2, .trees = true}, std::make_unique<TreeDrafter>(right, heard));
+}
+
 TEST(DraftTreesSteps, TheKeptPathMovesToTheSlotsOfAChain) {
   HeardByTree heard;
-  const auto engine = std::make_unique<ScriptedEngine>(scripted_options(20), nullptr, Script{},
-                                                       std::make_unique<TreeDrafter>(2, heard));
+  const auto engine = std::make_unique<ScriptedEngine>(scripted_options(20), nullptr, Script{}, tree_drafter(2, heard));
   engine->add(1, scripted_request(1000, 5, 14));
   // Near the end the tree is cut: behind 14 tokens to two wrong ones and a wrong sibling.
   EXPECT_EQ(engine->watch(),

@@ -7,13 +7,12 @@ namespace {
 using namespace testing;
 
 // Drafts the scripted answer up to a mistake at the `wrong`-th generated token.
-class ScriptedDrafter final : public Drafter {
+class ScriptedDrafter final : public TextDrafter {
  public:
   explicit ScriptedDrafter(int64_t wrong) : wrong_(wrong) {}
-  int64_t longest() const override { return 3; }
-  void propose(const Sequence& s, int64_t most, std::vector<TokenId>& out) override {
+  void propose(const Sequence& s, int64_t most, Draft& out) override {
     for (int64_t i = s.generated(); i < s.generated() + most; ++i)
-      out.push_back(
+      out.tokens.push_back(
           i == wrong_ ? 7 : static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(i)));
   }
 
@@ -23,7 +22,8 @@ class ScriptedDrafter final : public Drafter {
 
 std::unique_ptr<ScriptedEngine> engine_with(const EngineOptions& o, int64_t wrong,
                                             std::unique_ptr<SchedulerPolicy> policy = nullptr) {
-  return std::make_unique<ScriptedEngine>(o, std::move(policy), Script{}, std::make_unique<ScriptedDrafter>(wrong));
+  return std::make_unique<ScriptedEngine>(o, std::move(policy), Script{},
+                                          text_drafter({.longest = 3}, std::make_unique<ScriptedDrafter>(wrong)));
 }
 
 TEST(DraftsSteps, ARightDraftCommitsAllItsTokens) {

@@ -10,7 +10,7 @@
 #include "run/compatibility/collect.h"
 #include "run/compatibility/rules.h"
 #include "run/cpu_executor.h"
-#include "run/kv_places.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -46,38 +46,44 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model,
                                                        const EngineOptions& options, const Clock* clock) {
   MILLRACE_TRY_VOID(check_options(options));
-  MILLRACE_TRY_VOID(make_policy(options.policy));  // before memory is taken
-  MILLRACE_TRY_VOID(DraftDriver::create(options));
-  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
-  return create(std::move(executor), options, clock);
+  MILLRACE_TRY(EnginePlan plan, EnginePlan::create(options, *model));
+  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), plan));
+  return create(std::move(executor), std::move(plan), clock);
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options,
                                                        const Clock* clock, std::unique_ptr<SchedulerPolicy> policy,
                                                        std::unique_ptr<Drafter> drafter) {
   MILLRACE_TRY_VOID(check_options(options));
-  if (!policy) {
-    MILLRACE_TRY(policy, make_policy(options.policy));
-  }
-  MILLRACE_TRY(DraftDriver drafts, DraftDriver::create(options, std::move(drafter)));
+  MILLRACE_TRY(EnginePlan plan, EnginePlan::create(options, make_kernel_table(Isa::ref)));
+  if (policy) plan.policy = std::move(policy);
+  if (drafter) plan.drafter = std::move(drafter);
+  return create(std::move(executor), std::move(plan), clock);
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, EnginePlan plan,
+                                                       const Clock* clock) {
+  const EngineOptions& options = plan.options;
+  MILLRACE_TRY_VOID(check_options(options));
   auto loop = std::make_unique<LoopContext>();
-  loop->planner = std::make_unique<Planner>(std::move(policy));
+  loop->planner = std::make_unique<Planner>(std::move(plan.policy));
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
   loop->facts = loop->executor->facts();
-  drafts.add_facts(loop->facts);
-  MILLRACE_TRY_VOID(resolve_engine(options, loop->facts));
+  if (plan.drafter) add_drafter(*plan.drafter, options.drafter, loop->facts);
+  MILLRACE_TRY_VOID(resolve_engine(plan.evictor.get(), loop->facts));
+  MILLRACE_TRY(DraftDriver drafts, DraftDriver::create(plan));
   MILLRACE_TRY_VOID(drafts.attach(*loop));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
-  MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
-  MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
+  loop->evictor = plan.evictor;
+  loop->documents = plan.documents;
   loop->documents_name = options.document_context;
   if (loop->evictor) MILLRACE_TRY_VOID(check_budgets(*loop->evictor, loop->executor->limits()));
-  MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
+  MILLRACE_TRY(auto cache, PrefixCache::create(*loop, plan));
   std::unique_ptr<KvTier> tier;
-  if (has_tier(options)) {
-    MILLRACE_TRY(tier, loop->executor->home().make_swap(options));
+  if (plan.tier) {
+    MILLRACE_TRY(tier, loop->executor->home().make_swap(*plan.tier));
   }
   auto core = std::unique_ptr<EngineCore>(
       new EngineCore(std::move(loop), std::move(cache), std::move(tier), std::move(drafts), options));

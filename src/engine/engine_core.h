@@ -36,8 +36,12 @@ class EngineCore {
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model,
                                                     const EngineOptions& options, const Clock* clock = nullptr);
-  // The same loop over any executor, whose memory and limits are its own, and any policy and drafter; null: those that
-  // the options name.
+  // The same loop over any executor, whose memory and limits are its own. `plan` is the one that the executor was made
+  // from.
+  static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, EnginePlan plan,
+                                                    const Clock* clock = nullptr);
+  // Variant with a plan of its own, for executors that have none, and any policy and drafter; null: those that the
+  // options name.
   static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, const EngineOptions& options,
                                                     const Clock* clock = nullptr,
                                                     std::unique_ptr<SchedulerPolicy> policy = nullptr,

@@ -3,34 +3,33 @@
 #include <fmt/format.h>
 
 #include "run/adapter_registry.h"
-#include "run/kv_places.h"
 #include "run/prompt_embeddings.h"
 
 namespace millrace {
 
-Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EngineOptions& options) {
+Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EnginePlan& plan) {
+  const EngineOptions& options = plan.options;
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
   const KvLayout& layout = loop.kv().layout();
   // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows.
   if (!options.prefix_cache || !layout.prefixes_shared()) {
-    if (has_store(options)) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
+    if (plan.store) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }
-  const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
+  const PrefixEvictor* evictor = plan.prefix_evictor;
   if (!evictor)
     return Error::user(
         fmt::format("prefix evictor: unknown '{}'; available: {}", options.prefix_evict, prefix_evictors().names()));
-  if (has_store(options)) {
-    MILLRACE_TRY(cache->store_, loop.executor->home().make_store(options));
+  if (plan.store) {
+    MILLRACE_TRY(cache->store_, loop.executor->home().make_store(*plan.store));
   }
   // The identity stays 0: an index lives and dies with one model and KV format, adapters are in the scope, and the
   // store's file names the model. The store's keys begin with it, so another value would make existing files useless.
   cache->index_ = std::make_unique<PrefixIndex>(
       loop.kv(),
       PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = loop.clock, .leaving = cache->store_hook()});
-  const bool packs = (!options.kv_ssd.empty() && options.kv_ssd_order == "importance") ||
-                     (cache->store_ && cache->store_->wants_importance());
-  if (!options.kv_store.empty() && options.kv_ssd_fetch < 1 && !packs)
+  const bool packs = plan.store && (by_importance(*plan.store) || cache->store_->wants_importance());
+  if (plan.store && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   const bool observes = packs || (evictor->needs & kNeedsAttentionMass);
   if (observes) loop.executor->observe_attention();

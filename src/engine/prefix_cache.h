@@ -11,6 +11,7 @@
 #include "kv/prefix_index.h"
 #include "kv/tiers/prefix_store.h"
 #include "models/lora/adapter.h"
+#include "run/engine_plan.h"
 
 namespace millrace {
 
@@ -18,7 +19,7 @@ class PrefixCache {
  public:
   // `loop` has its executor and clock, and outlives the cache. Errors: user (an option), and those of
   // KvHome::make_store().
-  static Result<std::unique_ptr<PrefixCache>> create(LoopContext& loop, const EngineOptions& options);
+  static Result<std::unique_ptr<PrefixCache>> create(LoopContext& loop, const EnginePlan& plan);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;

@@ -63,8 +63,6 @@ Result<void> check_joined(const Request& request, const Executor& executor, cons
 }  // namespace
 
 Result<void> check_options(const EngineOptions& options) {
-  MILLRACE_TRY_VOID(make_eviction_rule(options.evictor));
-  MILLRACE_TRY_VOID(make_document_context(options.document_context));
   MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
   MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
   MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));

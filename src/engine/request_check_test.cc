@@ -385,8 +385,12 @@ TEST(RequestRules, OptionsAtTheirLimits) {
             "KV store: to fetch a part of a prompt its blocks must be in order of importance");
   EXPECT_EQ(refused([](Options& o) { o.kv_ssd_fetch = 0.5, o.kv_ssd_order = "importance"; }), "");
   EXPECT_EQ(refused([](Options& o) { o.kv_ssd_fetch = 0.5, o.kv_store = "x"; }), "") << "that store has the order";
-  EXPECT_NE(refused([](Options& o) { o.evictor = "nobody"; }), "");
-  EXPECT_NE(refused([](Options& o) { o.document_context = "nobody"; }), "");
+  const auto unknown = [](const EngineOptions& options) {
+    return !EnginePlan::create(options, make_kernel_table(Isa::ref)).ok();
+  };
+  EXPECT_FALSE(unknown({}));
+  EXPECT_TRUE(unknown({.evictor = "nobody"}));
+  EXPECT_TRUE(unknown({.document_context = "nobody"}));
 }
 
 }  // namespace

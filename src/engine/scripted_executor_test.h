@@ -254,7 +254,7 @@ class ScriptedHome final : public KvHome {
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override {
     return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, kv(), tokens));
   }
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) override {
+  Result<std::unique_ptr<PrefixStore>> make_store(const ChosenStore&) override {
     return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, kv(), clock_));
   }
   bool before_attention(std::function<void(int64_t)> ready) override {

@@ -7,19 +7,20 @@
 
 namespace millrace {
 
-Result<std::unique_ptr<CpuDocuments>> CpuDocuments::load(const LanguageModel& model, const EngineOptions& options,
+Result<std::unique_ptr<CpuDocuments>> CpuDocuments::load(const LanguageModel& model, const EnginePlan& plan,
                                                          std::shared_ptr<ThreadPool> threads,
-                                                         const ForwardLimits& limits, bool encodes) {
+                                                         const ForwardLimits& limits) {
   auto made = std::unique_ptr<CpuDocuments>(new CpuDocuments());
   const ArchSpec& spec = model.parts().model->spec();
-  MILLRACE_TRY(const auto context, make_document_context(options.document_context));
+  const EngineOptions& options = plan.options;
+  const DocumentContext* context = plan.documents.get();
   if (context && context->link_rows()) {
     MILLRACE_TRY(made->links_, LinkRows::load(*context->link_rows(), spec.width, model.parts().accounts));
   }
   if (context && context->encoder()) {
     MILLRACE_TRY(made->documents_,
-                 EncodedDocuments::load(*context->encoder(), model, std::move(threads), options, limits.tokens));
-  } else if (context && encodes && pattern_layer_sets(limits.switches.attention.pattern) == 0 &&
+                 EncodedDocuments::load(*context->encoder(), model, std::move(threads), plan.formats, limits.tokens));
+  } else if (context && plan.formats.encodes() && pattern_layer_sets(limits.switches.attention.pattern) == 0 &&
              check_movable(spec, "context").ok()) {
     const int64_t tokens = options.document_tokens > 0 ? options.document_tokens : limits.context;
     MILLRACE_TRY(made->rows_, DocumentRows::create(model, std::move(threads), limits, tokens, options.prefix_cache));

@@ -10,17 +10,17 @@
 #include "run/document_placer.h"
 #include "run/document_rows.h"
 #include "run/encoded_documents.h"
+#include "run/engine_plan.h"
 #include "run/link_rows.h"
 
 namespace millrace {
 
 class CpuDocuments final : public DocumentPlacer {
  public:
-  // Loads the encoder, rows or links that the options' context needs besides the model, for passes with these limits.
-  // `encodes`: a codec encodes the KV cache. Errors: those of EncodedDocuments, DocumentRows and LinkRows.
-  static Result<std::unique_ptr<CpuDocuments>> load(const LanguageModel& model, const EngineOptions& options,
-                                                    std::shared_ptr<ThreadPool> threads, const ForwardLimits& limits,
-                                                    bool encodes);
+  // Loads the encoder, rows or links that the plan's context needs besides the model, for passes with these limits.
+  // Errors: those of EncodedDocuments, DocumentRows and LinkRows.
+  static Result<std::unique_ptr<CpuDocuments>> load(const LanguageModel& model, const EnginePlan& plan,
+                                                    std::shared_ptr<ThreadPool> threads, const ForwardLimits& limits);
   // `runner` runs the streams, and outlives the object.
   void attach(ModelRunner& runner);
 

@@ -8,41 +8,41 @@
 #include "run/cpu_setup.h"
 #include "run/language_model.h"
 #include "run/prompt_embeddings.h"
-#include "run/stored_pattern.h"
 #include "sampling/schema.h"
 
 namespace millrace {
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
-                                                      const EngineOptions& given) {
-  EngineOptions options = given;
-  options.kernels = with_stored_patterns(*model->parts().files, std::move(options.kernels));
+                                                      const EngineOptions& options) {
+  MILLRACE_TRY(const EnginePlan plan, EnginePlan::create(options, *model));
+  return create(std::move(model), plan);
+}
+
+Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
+                                                      const EnginePlan& plan) {
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
-  for (const std::string& named : options.adapters) {  // before the KV cache takes the rest of the memory budget
+  for (const std::string& named : plan.options.adapters) {  // before the KV cache takes the rest of the memory budget
     const auto [name, path] = named_adapter(named);
     MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
   }
-  CpuSetup setup(*executor, options);
+  CpuSetup setup(*executor, plan);
   MILLRACE_TRY_VOID(setup.run());
   return std::unique_ptr<Executor>(std::move(executor));
 }
 
 void CpuExecutor::start(const ForwardLimits& limits, int64_t drafts, int64_t streams) {
-  kv_.emplace(*model_, *runner_, draft_.get(), features_.get());
+  kv_.emplace(*model_, *runner_, draft_.get());
   chooser_.emplace(CpuChooser::Engine{.model = *model_,
                                       .runner = *runner_,
                                       .rows_runner = documents_->rows_runner(),
                                       .adapters = *adapters_,
                                       .grammars = grammars_.get()},
                    limits.outputs);
-  pass_.emplace(*runner_, documents_->encoded(), features_.get(), drafts, streams);
-  DraftModel* drafter = draft_.get();
-  if (self_) drafter = self_.get();
-  if (features_) drafter = features_.get();
+  pass_.emplace(*runner_, documents_->encoded(), draft_.get(), drafts, streams);
   set_parts({.home = &*kv_,
              .chooser = &*chooser_,
-             .draft_model = drafter,
+             .draft_model = draft_.get(),
              .documents = documents_.get(),
              .adapters = adapters_.get(),
              .accounts = model_->parts().accounts.get()});

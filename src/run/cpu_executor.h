@@ -11,7 +11,6 @@
 #include "run/cpu_documents.h"
 #include "run/cpu_kv.h"
 #include "run/executor.h"
-#include "run/self_runner.h"
 #include "run/step_pass.h"
 
 namespace millrace {
@@ -19,6 +18,8 @@ namespace millrace {
 class CpuExecutor final : public Executor {
  public:
   // Errors: user (an option), unsupported (KV format), resource (memory). The options are in range.
+  static Result<std::unique_ptr<Executor>> create(std::shared_ptr<const LanguageModel> model, const EnginePlan& plan);
+  // Variant with a plan of its own, for callers that run steps without an engine's loop.
   static Result<std::unique_ptr<Executor>> create(std::shared_ptr<const LanguageModel> model,
                                                   const EngineOptions& options);
 
@@ -42,9 +43,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<DraftRunner> draft_;       // over the runner's pool; null: the drafter has no model of its own
-  std::unique_ptr<FeatureRunner> features_;  // over the runner; null: the drafter reads no hidden states
-  std::unique_ptr<SelfRunner> self_;         // over the runner; null: the drafter does not run this model
+  std::unique_ptr<LoadedDraftModel> draft_;  // over the runner; null: the drafter has no model
   std::unique_ptr<CpuDocuments> documents_;  // over the runner
   std::optional<CpuKv> kv_;
   std::optional<CpuChooser> chooser_;

@@ -4,21 +4,18 @@
 
 #include "kv/tiers/memory_tier.h"
 #include "run/kv_identity.h"
-#include "run/kv_places.h"
 
 namespace millrace {
 
 Result<std::unique_ptr<KvTier>> CpuKv::make_tier(int64_t tokens) { return make_memory_tier(kv(), tokens); }
 
-Result<std::unique_ptr<KvTier>> CpuKv::make_swap(const EngineOptions& options) {
-  MILLRACE_TRY(const auto tier, chosen_tier(options));
-  return tier.member.make(kv(), tier.options);
+Result<std::unique_ptr<KvTier>> CpuKv::make_swap(const ChosenTier& chosen) {
+  return chosen.member.make(kv(), chosen.options);
 }
 
-Result<std::unique_ptr<PrefixStore>> CpuKv::make_store(const EngineOptions& options) {
+Result<std::unique_ptr<PrefixStore>> CpuKv::make_store(const ChosenStore& chosen) {
   MILLRACE_TRY(std::string identity, kv_identity());
-  MILLRACE_TRY(const auto store, chosen_store(options));
-  return store.member.make(kv(), std::move(identity), store.options);
+  return chosen.member.make(kv(), std::move(identity), chosen.options);
 }
 
 // The probe's pass is no step: hooks must not see it.
@@ -27,11 +24,10 @@ Result<std::string> CpuKv::kv_identity() {
   const ForwardHooks hooks = std::exchange(runner_.hooks(), ForwardHooks());
   auto identity = millrace::kv_identity(model_, runner_);
   runner_.hooks() = hooks;
-  if (features_ && identity.ok()) return *identity + features_->identity();
   if (!draft_) return identity;
-  MILLRACE_TRY(std::string own, std::move(identity));
-  MILLRACE_TRY(const std::string second, millrace::kv_identity(draft_->model(), draft_->runner()));
-  return own + "draft " + second;
+  MILLRACE_TRY(const std::string own, std::move(identity));
+  MILLRACE_TRY(const std::string second, draft_->identity());
+  return own + second;
 }
 
 bool CpuKv::before_attention(std::function<void(int64_t)> ready) {

@@ -3,10 +3,9 @@
 #pragma once
 
 #include "models/model_runner.h"
-#include "run/draft_runner.h"
-#include "run/feature_runner.h"
 #include "run/kv_home.h"
 #include "run/language_model.h"
+#include "run/loaded_draft_model.h"
 
 namespace millrace {
 
@@ -18,13 +17,13 @@ struct KeysReady final : ForwardObserver {
 
 class CpuKv final : public KvHome {
  public:
-  // `draft` and `features` are null if the drafter has none. All outlive the object.
-  CpuKv(const LanguageModel& model, ModelRunner& runner, DraftRunner* draft, const FeatureRunner* features)
-      : KvHome(runner.kv()), model_(model), runner_(runner), draft_(draft), features_(features) {}
+  // `draft`: the model of the drafter; null: it has none. All outlive the object.
+  CpuKv(const LanguageModel& model, ModelRunner& runner, LoadedDraftModel* draft)
+      : KvHome(runner.kv()), model_(model), runner_(runner), draft_(draft) {}
 
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
-  Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) override;
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
+  Result<std::unique_ptr<KvTier>> make_swap(const ChosenTier& chosen) override;
+  Result<std::unique_ptr<PrefixStore>> make_store(const ChosenStore& chosen) override;
   Result<std::string> kv_identity() override;
   bool before_attention(std::function<void(int64_t)> ready) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
@@ -34,8 +33,7 @@ class CpuKv final : public KvHome {
  private:
   const LanguageModel& model_;
   ModelRunner& runner_;
-  DraftRunner* draft_;
-  const FeatureRunner* features_;
+  LoadedDraftModel* draft_;
   KeysReady keys_ready_;
 };
 

@@ -7,7 +7,6 @@
 
 #include "attention/pattern_layers.h"
 #include "run/compatibility/collect.h"
-#include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/window_blocks.h"
 
@@ -42,21 +41,21 @@ Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places,
 
 }  // namespace
 
-CpuSetup::CpuSetup(CpuExecutor& executor, const EngineOptions& options)
+CpuSetup::CpuSetup(CpuExecutor& executor, const EnginePlan& plan)
     : executor_(executor),
-      options_(options),
+      plan_(plan),
+      options_(plan.options),
       model_(*executor.model_->parts().model),
       tokenizer_(executor.model_->parts().tokenizer.get()),
-      threads_(executor.model_->parts().threads->get(options.threads)),
-      drafter_(*executor.model_, options, threads_) {}
+      threads_(executor.model_->parts().threads->get(options_.threads)),
+      drafter_(*executor.model_, plan, threads_) {}
 
 Result<void> CpuSetup::run() {
   MILLRACE_TRY_VOID(plan_context());
   MILLRACE_TRY_VOID(plan_layout());
   MILLRACE_TRY_VOID(plan_places());
   MILLRACE_TRY_VOID(plan_passes());
-  MILLRACE_TRY(executor_.documents_,
-               CpuDocuments::load(*executor_.model_, options_, threads_, forward_, formats_.encodes()));
+  MILLRACE_TRY(executor_.documents_, CpuDocuments::load(*executor_.model_, plan_, threads_, forward_));
   MILLRACE_TRY(const int64_t blocks, plan_memory());
   MILLRACE_TRY_VOID(create_runner(blocks));
   set_limits();
@@ -75,8 +74,7 @@ Result<void> CpuSetup::plan_context() {
 Result<void> CpuSetup::plan_layout() {
   const KernelTable& kernels = executor_.model_->parts().kernels;
   const int64_t context = executor_.limits_.context;
-  MILLRACE_TRY(formats_, find_kv_formats(options_.kv_format, kernels));
-  if (!formats_.keys) {
+  if (!plan_.formats.keys) {
     std::string known;
     for (const auto& kernel : kernels.attention)
       known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
@@ -84,12 +82,11 @@ Result<void> CpuSetup::plan_layout() {
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options_.kv_format, known));
   }
   MILLRACE_TRY_VOID(state_facts());
-  MILLRACE_TRY_VOID(drafter_.choose());
-  MILLRACE_TRY(layout_, engine_layout(formats_, options_, model_.kv_layers(), context));
+  MILLRACE_TRY_VOID(drafter_.check());
+  MILLRACE_TRY(layout_, engine_layout(plan_, model_.kv_layers(), context));
   MILLRACE_TRY_VOID(drafter_.load(layout_, context));
-  if (const ArchSpec* draft = drafter_.draft_spec())
-    add_draft_windows(*draft, context, options_.drafter, executor_.facts_);
-  MILLRACE_TRY_VOID(resolve_engine(options_, executor_.facts_));
+  add_draft_windows(drafter_.whole_model_layers(), context, options_.drafter, executor_.facts_);
+  MILLRACE_TRY_VOID(resolve_engine(plan_.evictor.get(), executor_.facts_));
   return layout_.check();
 }
 
@@ -102,35 +99,31 @@ Result<void> CpuSetup::state_facts() {
   executor_.limits_.kv_heads = layers.empty() ? 0 : layers.front().kv_heads;
   add_model(model_.spec(), context, facts);
   facts.add_if(!tokenizer_, facts::kNoTokenizer, "this model");
-  MILLRACE_TRY_VOID(add_engine({options_, formats_, layers, context}, facts));
-  return resolve_engine(options_, facts);
+  add_engine(plan_, layers, context, facts);
+  return resolve_engine(plan_.evictor.get(), facts);
 }
 
 // Ranges, states and swapped blocks of streams.
 Result<void> CpuSetup::plan_places() {
-  MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options_.kv_pool));
-  if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout_.use_whole_pages(sysconf(_SC_PAGESIZE)));
-  places_ = {mode, executor_.limits_.context, std::max(options_.max_streams, options_.resident_streams)};
-  MILLRACE_TRY(rule_, make_eviction_rule(options_.evictor));
-  places_.evicts = rule_ != nullptr;
-  if (has_tier(options_)) {
-    MILLRACE_TRY(const auto tier, chosen_tier(options_));
-    MILLRACE_TRY(const int64_t bytes, tier.member.memory(layout_, tier.options));
+  if (plan_.pool == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout_.use_whole_pages(sysconf(_SC_PAGESIZE)));
+  places_ = {plan_.pool, executor_.limits_.context, std::max(options_.max_streams, options_.resident_streams)};
+  places_.evicts = plan_.evictor != nullptr;
+  if (plan_.tier) {
+    MILLRACE_TRY(const int64_t bytes, plan_.tier->member.memory(layout_, plan_.tier->options));
     places_.swapped = places_.streams;
     places_.swapped_blocks = bytes / std::max<int64_t>(1, layout_.block_bytes()) + places_.streams;
   }
   const bool recurrent = layout_.recurrent();
   if (layout_.state_bytes() > 0) {
     // One state for each running stream, each swapped one, and each snapshot before drafted tokens.
-    places_.states = places_.streams * (has_tier(options_) ? 2 : 1) +
-                     (options_.drafter.empty() || !recurrent ? 0 : options_.max_streams);
+    places_.states = places_.streams * (plan_.tier ? 2 : 1) + (!plan_.drafter || !recurrent ? 0 : options_.max_streams);
   }
   return {};
 }
 
 Result<void> CpuSetup::plan_passes() {
-  forward_ = step_limits(options_, drafter_.longest(), executor_.limits_.context);
-  MILLRACE_TRY(forward_.switches, make_forward_switches(options_.kernels));
+  forward_ = step_limits(options_, plan_.longest_draft(), executor_.limits_.context);
+  forward_.switches = plan_.switches;
   if (forward_.switches.expert_capacity > 0)
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
@@ -144,16 +137,15 @@ Result<int64_t> CpuSetup::plan_memory() {
   const bool budget = accounts->budget() > 0;
   const int64_t context = executor_.limits_.context;
   int64_t kv_tokens = options_.kv_tokens;
-  const int64_t demand = longest_demand(rule_.get(), layout_, context);
+  const int64_t demand = longest_demand(plan_.evictor.get(), layout_, context);
   if (kv_tokens == 0 && layout_.block_bytes() == 0) kv_tokens = places_.streams * context;  // blocks without bytes
   if (kv_tokens == 0 && !budget)
     kv_tokens = std::max(demand, std::min(options_.max_streams * demand, kDefaultKvTokens));
   const int64_t least = options_.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
-  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model_.spec(), options_, forward_, threads_->threads(), layout_,
+  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model_.spec(), plan_, forward_, threads_->threads(), layout_,
                                                        tokenizer_, accounts->budget()));
   memory.states = places_.states * layout_.state_bytes();
-  MILLRACE_TRY(const int64_t drafter, drafter_.memory(forward_, layout_));
-  memory.drafter += drafter;
+  memory.drafter += drafter_.memory(forward_, layout_);
   MILLRACE_TRY(const int64_t blocks,
                plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_.constraint_memory == 0));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
@@ -173,12 +165,9 @@ Result<void> CpuSetup::create_runner(int64_t blocks) {
                                                   .places = places_,
                                                   .limits = forward_,
                                                   .streams = options_.max_streams}));
-  MILLRACE_TRY(EngineDrafters drafters, drafter_.start(*made.runner_));
-  made.draft_ = std::move(drafters.draft);
-  made.features_ = std::move(drafters.features);
-  made.self_ = std::move(drafters.self);
+  MILLRACE_TRY(made.draft_, drafter_.start(*made.runner_));
   made.documents_->attach(*made.runner_);
-  made.start(forward_, drafter_.longest(), options_.max_streams);
+  made.start(forward_, plan_.longest_draft(), options_.max_streams);
   return {};
 }
 
@@ -187,7 +176,7 @@ void CpuSetup::set_limits() {
   const ModelRunner& runner = *executor_.runner_;
   limits.tokens = forward_.tokens;
   limits.outputs = forward_.outputs;
-  limits.drafts = drafter_.longest();
+  limits.drafts = plan_.longest_draft();
   limits.vocab = model_.spec().vocab;
   limits.gate_dims = model_.spec().gates.dims;
   limits.prompts_apart = has_phase(runner.limits().switches.attention.pattern);

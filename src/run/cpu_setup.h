@@ -1,4 +1,4 @@
-// CpuSetup: sizes a CpuExecutor from an engine's options and takes its memory. Each function sizes one feature; run()
+// CpuSetup: sizes a CpuExecutor from an engine's plan and takes its memory. Each function sizes one feature; run()
 // calls them in the order in which they depend on each other:
 //
 //   layout of the KV cache -> places of streams -> limits of a pass -> documents -> memory plan -> runner -> limits
@@ -6,7 +6,6 @@
 
 #include <memory>
 
-#include "kv/kv_formats.h"
 #include "run/cpu_executor.h"
 #include "run/drafter_setup.h"
 #include "run/memory_plan.h"
@@ -16,7 +15,7 @@ namespace millrace {
 class CpuSetup {
  public:
   // `executor` has its model and its adapters. Both outlive the object.
-  CpuSetup(CpuExecutor& executor, const EngineOptions& options);
+  CpuSetup(CpuExecutor& executor, const EnginePlan& plan);
 
   // Errors: user (an option), unsupported (KV format, combinations), resource (memory).
   Result<void> run();
@@ -32,13 +31,12 @@ class CpuSetup {
   void set_limits();
 
   CpuExecutor& executor_;
-  const EngineOptions& options_;
+  const EnginePlan& plan_;
+  const EngineOptions& options_;  // of the plan
   const Model& model_;
   const Tokenizer* tokenizer_;  // null: the model has none
   std::shared_ptr<ThreadPool> threads_;
   DrafterSetup drafter_;
-  std::shared_ptr<const EvictionRule> rule_;  // null: streams keep all
-  KvFormats formats_;
   KvLayout layout_;
   KvPoolOptions places_;
   ForwardLimits forward_;

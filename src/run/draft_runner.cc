@@ -10,6 +10,7 @@
 #include "run/draft_draw.h"
 #include "run/embedded_model.h"
 #include "run/executor_stream.h"
+#include "run/kv_identity.h"
 #include "sampling/mask_units.h"
 
 namespace millrace {
@@ -57,7 +58,7 @@ Result<std::string> own_draft(const LanguageModel& target) {
 }
 
 // Every stream may lack some tokens more than the step runs: those that were kept without the model having run them.
-ForwardLimits draft_limits(const DraftRunner::Sizes& sizes) {
+ForwardLimits draft_limits(const LoadedDraftModel::Sizes& sizes) {
   const int64_t rows = sizes.streams * sizes.rows;
   return {sizes.tokens + rows, rows, sizes.context};
 }
@@ -81,8 +82,8 @@ Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageMod
   return std::move(*loaded);
 }
 
-int64_t DraftRunner::memory(const LanguageModel& draft, const Sizes& sizes, int threads, const KvLayout& layout) {
-  const ArchSpec& spec = draft.parts().model->spec();
+int64_t DraftRunner::memory(const Sizes& sizes, int threads, const KvLayout& layout) const {
+  const ArchSpec& spec = model_->parts().model->spec();
   const ForwardBytes bytes = ForwardContext::plan(spec, draft_limits(sizes), threads, layout);
   const int64_t workers = sizes.streams > 1 || sizes.rows > 1 ? threads : 1;
   // Odds: rows of logits, and a number for each token of the vocabulary where a token is chosen.
@@ -90,30 +91,30 @@ int64_t DraftRunner::memory(const LanguageModel& draft, const Sizes& sizes, int 
   return bytes.activations + bytes.logits + 32 * spec.vocab * workers + odds;
 }
 
-Result<std::unique_ptr<DraftRunner>> DraftRunner::create(std::shared_ptr<const LanguageModel> draft, KvPool& pool,
-                                                         int64_t first_layer, std::shared_ptr<ThreadPool> threads,
-                                                         const Sizes& sizes) {
-  auto made = std::unique_ptr<DraftRunner>(new DraftRunner());
-  const auto& parts = draft->parts();
-  MILLRACE_TRY(made->runner_, ModelRunner::create(*parts.model, parts.kernels,
-                                                  {.threads = std::move(threads),
-                                                   .layout = {},
-                                                   .pool = &pool,
-                                                   .first_layer = first_layer,
-                                                   .limits = draft_limits(sizes),
-                                                   .streams = sizes.streams}));
+Result<void> DraftRunner::start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) {
+  const auto& parts = model_->parts();
+  MILLRACE_TRY(runner_, ModelRunner::create(*parts.model, parts.kernels,
+                                            {.threads = threads_,
+                                             .layout = {},
+                                             .pool = &target.kv(),
+                                             .first_layer = first_layer,
+                                             .limits = draft_limits(sizes),
+                                             .streams = sizes.streams}));
   const bool parallel = sizes.streams > 1 || sizes.rows > 1;
-  made->scratch_.resize(static_cast<size_t>(parallel ? made->runner_->threads().threads() : 1));
-  for (SamplingRow& row : made->scratch_) row.reserve(parts.model->spec().vocab);
-  made->drawing_.reserve(static_cast<size_t>(sizes.streams));
-  if (sizes.odds > 0) {
-    made->longest_ = sizes.longest;
-    made->odds_.resize(static_cast<size_t>(sizes.streams * sizes.longest));
-    made->kept_rows_ = sizes.odds;
-    MILLRACE_TRY(made->kept_, AlignedBuffer::allocate(4 * parts.model->spec().vocab * sizes.odds, "odds of drafts"));
-  }
-  made->model_ = std::move(draft);
-  return made;
+  scratch_.resize(static_cast<size_t>(parallel ? runner_->threads().threads() : 1));
+  for (SamplingRow& row : scratch_) row.reserve(parts.model->spec().vocab);
+  drawing_.reserve(static_cast<size_t>(sizes.streams));
+  if (sizes.odds == 0) return {};
+  longest_ = sizes.longest;
+  odds_.resize(static_cast<size_t>(sizes.streams * sizes.longest));
+  kept_rows_ = sizes.odds;
+  MILLRACE_TRY(kept_, AlignedBuffer::allocate(4 * parts.model->spec().vocab * sizes.odds, "odds of drafts"));
+  return {};
+}
+
+Result<std::string> DraftRunner::identity() {
+  MILLRACE_TRY(const std::string own, kv_identity(*model_, *runner_));
+  return "draft " + own;
 }
 
 void DraftRunner::run(std::span<DraftRun> runs) {

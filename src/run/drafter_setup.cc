@@ -3,79 +3,45 @@
 #include <span>
 #include <string>
 
-#include "run/skip_choice.h"
-#include "speculate/acceptance.h"
-#include "speculate/drafter.h"
-
 namespace millrace {
 
-Result<void> DrafterSetup::choose() {
-  MILLRACE_TRY(longest_, longest_draft(options_.drafter));
-  MILLRACE_TRY(const auto skips, drafter_skips(options_.drafter));
-  if (skips) {
-    MILLRACE_TRY(skipped_, choose_skips(*skips, model_));
-  }
+Result<void> DrafterSetup::check() const {
+  if (!plan_.drafter) return {};
   const Tokenizer* tokens = model_.parts().tokenizer.get();
-  return check_drafter(options_.drafter, model_.parts().model->spec().vocab,
-                       tokens ? std::span<const std::string>(tokens->spec().tokens) : std::span<const std::string>());
+  return plan_.drafter->check(
+      model_.parts().model->spec().vocab,
+      tokens ? std::span<const std::string>(tokens->spec().tokens) : std::span<const std::string>());
 }
 
 Result<void> DrafterSetup::load(KvLayout& layout, int64_t context) {
   own_layers_ = std::ssize(layout.layers);
-  MILLRACE_TRY_VOID(load_draft_model(layout, context));
-  return load_features(layout, context);
-}
-
-Result<void> DrafterSetup::load_draft_model(KvLayout& layout, int64_t context) {
-  MILLRACE_TRY(const auto path, drafter_model(options_.drafter));
-  MILLRACE_TRY(const auto features, drafter_features(options_.drafter));
-  if (!path || features) return {};
-  MILLRACE_TRY(draft_, DraftRunner::load(model_, *path, threads_->threads(), context));
-  const auto layers = draft_->parts().model->kv_layers();
+  if (!plan_.drafter || !plan_.drafter->model) return {};
+  MILLRACE_TRY(loaded_, load_draft_model(plan_.drafter->model->spec, {model_, threads_, context}));
+  const auto layers = loaded_->layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
   return {};
 }
 
-Result<void> DrafterSetup::load_features(KvLayout& layout, int64_t context) {
-  MILLRACE_TRY(const auto path, drafter_model(options_.drafter));
-  MILLRACE_TRY(const auto choice, drafter_features(options_.drafter));
-  if (!choice) return {};
-  MILLRACE_TRY(features_, FeatureRunner::load(*choice, *path, model_, *threads_, context));
-  const auto layers = features_->layers();
-  layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
-  return {};
+std::vector<KvLayer> DrafterSetup::whole_model_layers() const {
+  const DraftModelLoader* loader = draft_model_loader(plan_.drafter.get());
+  return loader && !loader->hidden_states ? loaded_->layers() : std::vector<KvLayer>();
 }
 
-Result<int64_t> DrafterSetup::memory(const ForwardLimits& limits, const KvLayout& layout) {
-  const int64_t vocab = model_.parts().model->spec().vocab;
-  const int threads = threads_->threads();
-  draft_sizes_ = {
-      .tokens = limits.tokens, .context = limits.context, .streams = options_.max_streams, .longest = longest_};
-  MILLRACE_TRY(draft_sizes_.rows, drafter_model_rows(options_.drafter));
-  MILLRACE_TRY(const bool odds, acceptance_needs_odds(options_.acceptance));
-  if (odds) draft_sizes_.odds = limits.outputs;
-  feature_sizes_ = {.tokens = limits.tokens,
-                    .context = limits.context,
-                    .streams = options_.max_streams,
-                    .rows = draft_sizes_.rows,
-                    .longest = longest_,
-                    .vocab = vocab};
-  int64_t bytes = 0;
-  if (draft_) bytes += DraftRunner::memory(*draft_, draft_sizes_, threads, layout);
-  if (features_) bytes += features_->memory(feature_sizes_, threads, layout);
-  if (skipped_) bytes += SelfRunner::memory(vocab, options_.max_streams, threads);
-  return bytes;
+int64_t DrafterSetup::memory(const ForwardLimits& limits, const KvLayout& layout) {
+  if (!loaded_) return 0;
+  sizes_ = {.tokens = limits.tokens,
+            .context = limits.context,
+            .streams = plan_.options.max_streams,
+            .rows = plan_.drafter->model->rows,
+            .longest = plan_.longest_draft(),
+            .vocab = model_.parts().model->spec().vocab,
+            .odds = plan_.acceptance->needs_odds() ? limits.outputs : 0};
+  return loaded_->memory(sizes_, threads_->threads(), layout);
 }
 
-Result<EngineDrafters> DrafterSetup::start(ModelRunner& runner) {
-  EngineDrafters drafters;
-  if (draft_) {
-    MILLRACE_TRY(drafters.draft, DraftRunner::create(draft_, runner.kv(), own_layers_, threads_, draft_sizes_));
-  }
-  if (features_) MILLRACE_TRY_VOID(features_->start(runner, own_layers_, feature_sizes_));
-  drafters.features = std::move(features_);
-  if (skipped_) drafters.self = std::make_unique<SelfRunner>(runner, *std::move(skipped_), options_.max_streams);
-  return drafters;
+Result<std::unique_ptr<LoadedDraftModel>> DrafterSetup::start(ModelRunner& runner) {
+  if (loaded_) MILLRACE_TRY_VOID(loaded_->start(runner, own_layers_, sizes_));
+  return std::move(loaded_);
 }
 
 }  // namespace millrace

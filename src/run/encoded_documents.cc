@@ -29,17 +29,17 @@ Error in_cepe(const Error& error) { return {error.kind, "context cepe: " + error
 Result<std::unique_ptr<EncodedDocuments>> EncodedDocuments::load(const EncoderChoice& choice,
                                                                  const LanguageModel& target,
                                                                  std::shared_ptr<ThreadPool> threads,
-                                                                 const EngineOptions& options, int64_t batch_tokens) {
+                                                                 const KvFormats& formats, int64_t batch_tokens) {
   auto made = std::unique_ptr<EncodedDocuments>(new EncodedDocuments());
   made->choice_ = choice;
   made->threads_ = std::move(threads);
-  if (auto started = made->start(target, options, batch_tokens); !started.ok()) return in_cepe(started.error());
+  if (auto started = made->start(target, formats, batch_tokens); !started.ok()) return in_cepe(started.error());
   return made;
 }
 
 EncodedDocuments::~EncodedDocuments() = default;
 
-Result<void> EncodedDocuments::start(const LanguageModel& target, const EngineOptions& options, int64_t batch_tokens) {
+Result<void> EncodedDocuments::start(const LanguageModel& target, const KvFormats& formats, int64_t batch_tokens) {
   const LanguageModel::Parts& parts = target.parts();
   const ArchSpec& model = parts.model->spec();
   MILLRACE_TRY(const auto files, open_draft_files(choice_.path));
@@ -54,7 +54,6 @@ Result<void> EncodedDocuments::start(const LanguageModel& target, const EngineOp
                                    encoder_->longest(), choice_.piece));
   if (choice_.tokens < choice_.piece)
     return Error::user(fmt::format("tokens: {} are fewer than one piece of {}", choice_.tokens, choice_.piece));
-  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
   KvFormats exact;
   exact.keys = exact.values = find_format("f32");
   const KvLayout layout = formats.layout(kPieceBlock, layer_states(cross_->spec()));

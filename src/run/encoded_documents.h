@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "context/document_context.h"
-#include "millrace/options.h"
+#include "kv/kv_formats.h"
 #include "models/document_encoder/cross_layers.h"
 #include "models/document_encoder/document_encoder.h"
 #include "run/language_model.h"
@@ -31,11 +31,11 @@ class EncodedDocuments final : public LayerBlock {
  public:
   // Loads the checkpoint of `choice` for streams of `target`, which outlives it, and charges all its memory to the
   // model's accounts: weights, the blocks for choice.tokens tokens, and the working memory of passes of up to
-  // `batch_tokens` rows. Errors: those of load() of DocumentEncoder and CrossLayers, user (an option, the vocabulary),
-  // unsupported (the KV format), resource; messages begin with "context cepe: ".
+  // `batch_tokens` rows. `formats`: of the blocks. Errors: those of load() of DocumentEncoder and CrossLayers, user (an
+  // option, the vocabulary), unsupported (the KV format), resource; messages begin with "context cepe: ".
   static Result<std::unique_ptr<EncodedDocuments>> load(const EncoderChoice& choice, const LanguageModel& target,
-                                                        std::shared_ptr<ThreadPool> threads,
-                                                        const EngineOptions& options, int64_t batch_tokens);
+                                                        std::shared_ptr<ThreadPool> threads, const KvFormats& formats,
+                                                        int64_t batch_tokens);
   ~EncodedDocuments() override;
 
   // Checks that hold() can succeed for these documents. Any thread. Errors: user (a token), resource.
@@ -73,7 +73,7 @@ class EncodedDocuments final : public LayerBlock {
   };
 
   EncodedDocuments() = default;
-  Result<void> start(const LanguageModel& target, const EngineOptions& options, int64_t batch_tokens);
+  Result<void> start(const LanguageModel& target, const KvFormats& formats, int64_t batch_tokens);
   std::vector<std::vector<TokenId>> cut(const DocumentTokens& documents) const;
   std::shared_ptr<DocumentLease> take(const DocumentTokens& documents);
   bool make_room(int64_t blocks);

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "models/draft_heads/exit_adapter.h"
-#include "run/feature_runner.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
 
 namespace millrace {
 
-class ExitRunner final : public FeatureRunner {
+class ExitRunner final : public LoadedDraftModel {
  public:
   explicit ExitRunner(std::unique_ptr<ExitAdapter> adapter) : adapter_(std::move(adapter)) {}
   ~ExitRunner() override;
@@ -23,8 +23,7 @@ class ExitRunner final : public FeatureRunner {
   std::vector<KvLayer> layers() const override;
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
-  bool keeps() const override { return false; }
-  std::string identity() const override { return adapter_->identity(); }
+  Result<std::string> identity() override { return adapter_->identity(); }
   int64_t weight_bytes() const override { return adapter_->bytes(); }
   void run(std::span<DraftRun> runs) override;
 

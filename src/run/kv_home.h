@@ -12,7 +12,7 @@
 #include "kv/pool.h"
 #include "kv/tiers/prefix_store.h"
 #include "kv/tiers/tier.h"
-#include "millrace/options.h"
+#include "run/kv_places.h"
 
 namespace millrace {
 
@@ -28,13 +28,13 @@ class KvHome {
 
   // Memory for the keys and values of preempted streams, `tokens` of them. Errors: resource.
   virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
-  // The tier that the options name, for preempted streams. Errors: user, resource, unsupported.
-  virtual Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) {
-    if (!options.kv_tier.empty()) return Error::unsupported("KV tier: not with this executor");
-    return make_tier(options.swap_tokens);
+  // The tier of preempted streams. Errors: user, resource, unsupported.
+  virtual Result<std::unique_ptr<KvTier>> make_swap(const ChosenTier& chosen) {
+    if (chosen.label != kMemoryTier) return Error::unsupported("KV tier: not with this executor");
+    return make_tier(chosen.options.integer("tokens"));
   }
-  // The store that the options name, for blocks that leave the prefix index. Errors: user, resource, unsupported.
-  virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) {
+  // The store of blocks that leave the prefix index. Errors: user, resource, unsupported.
+  virtual Result<std::unique_ptr<PrefixStore>> make_store(const ChosenStore& /*chosen*/) {
     return Error::unsupported("KV store: not with this executor");
   }
   // Text for everything that keys and values depend on besides tokens and adapters. Engines with equal texts may

@@ -8,13 +8,13 @@
 
 #include "models/draft_heads/draft_layer.h"
 #include "run/feature_plane.h"
-#include "run/feature_runner.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
 
-class LayerRunner final : public FeatureRunner {
+class LayerRunner final : public LoadedDraftModel {
  public:
   explicit LayerRunner(std::unique_ptr<DraftLayer> layer) : layer_(std::move(layer)) {}
   ~LayerRunner() override;
@@ -24,7 +24,7 @@ class LayerRunner final : public FeatureRunner {
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
   bool keeps() const override { return layer_->reads_features(); }
   void keep() override;
-  std::string identity() const override { return layer_->identity(); }
+  Result<std::string> identity() override { return layer_->identity(); }
   int64_t weight_bytes() const override { return layer_->bytes(); }
   void run(std::span<DraftRun> runs) override;
 

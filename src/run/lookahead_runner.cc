@@ -6,7 +6,7 @@
 namespace millrace {
 
 int64_t LookaheadRunner::memory(const Sizes& sizes, int threads, const KvLayout&) const {
-  return SelfRunner::memory(sizes.vocab, sizes.streams, threads);
+  return drawn_rows_bytes(sizes, threads);
 }
 
 Result<void> LookaheadRunner::start(ModelRunner& target, int64_t /*first_layer*/, const Sizes& sizes) {

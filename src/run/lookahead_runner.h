@@ -12,20 +12,17 @@
 #include <vector>
 
 #include "models/draft_heads/lookahead_tokens.h"
-#include "run/feature_runner.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
 
 namespace millrace {
 
-class LookaheadRunner final : public FeatureRunner {
+class LookaheadRunner final : public LoadedDraftModel {
  public:
   explicit LookaheadRunner(LookaheadTokens tokens) : tokens_(std::move(tokens)) {}
 
-  std::vector<KvLayer> layers() const override { return {}; }
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
-  bool keeps() const override { return false; }
-  std::string identity() const override { return {}; }  // only the model's data is kept
   int64_t weight_bytes() const override { return tokens_.bytes(); }
   void run(std::span<DraftRun> runs) override;
 

@@ -4,21 +4,22 @@
 
 #include "models/draft_heads/medusa_heads.h"
 #include "run/feature_plane.h"
-#include "run/feature_runner.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
 
-class MedusaRunner final : public FeatureRunner {
+class MedusaRunner final : public LoadedDraftModel {
  public:
   explicit MedusaRunner(std::unique_ptr<MedusaHeads> heads) : heads_(std::move(heads)) {}
 
   std::vector<KvLayer> layers() const override { return {FeaturePlane::layer(heads_->width())}; }
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
+  bool keeps() const override { return true; }
   void keep() override;
-  std::string identity() const override { return heads_->identity(); }
+  Result<std::string> identity() override { return heads_->identity(); }
   int64_t weight_bytes() const override { return heads_->bytes(); }
   void run(std::span<DraftRun> runs) override;
 

@@ -10,8 +10,7 @@
 #include "kv/token_eviction.h"
 #include "models/eviction_gates.h"
 #include "run/constraint_memory.h"
-#include "run/kv_places.h"
-#include "speculate/drafter.h"
+#include "run/engine_plan.h"
 
 namespace millrace {
 namespace {
@@ -75,22 +74,20 @@ int64_t most_kv_heads(const KvLayout& layout) {
   return most;
 }
 
-Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& options, const KvLayout& layout,
-                               const ForwardLimits& limits, int threads) {
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+int64_t evictor_memory(const ArchSpec& spec, const EnginePlan& plan, const KvLayout& layout,
+                       const ForwardLimits& limits, int threads) {
+  const EvictionRule* rule = plan.evictor.get();
   const int64_t context = limits.context, gates = gate_scratch_bytes(spec.gates, limits.tokens);
   if (!rule) return gates;
-  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  const int64_t layers = layout.tables();
-  const int64_t stored = kv_demand(rule.get(), context, context, layers),
-                most = most_demand(rule.get(), context, context, layers);
+  const int64_t drafts = plan.longest_draft(), layers = layout.tables();
+  const int64_t stored = kv_demand(rule, context, context, layers), most = most_demand(rule, context, context, layers);
   const int64_t scratch =
       rule->evictor->needs_mass()
           ? threads * token_mass_bytes(most, drafts, largest_group(spec),
                                        rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1,
                                        limits.switches.attention.pattern)
           : 0;
-  return std::max(options.max_streams, options.resident_streams) *
+  return std::max(plan.options.max_streams, plan.options.resident_streams) *
              eviction_bytes(*rule, stored, drafts, layout.heads(), layers, spec.gates.dims) +
          scratch + gates;
 }
@@ -116,29 +113,28 @@ int64_t request_evictor_memory(const Request& request, const EvictionRule* rule,
   return eviction_bytes(*rule, kv_demand(rule, prompt, tokens, layers), drafts, kv_heads, layers, gate_dims);
 }
 
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EnginePlan& plan, const ForwardLimits& limits,
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget) {
+  const EngineOptions& options = plan.options;
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
-  MILLRACE_TRY(const DrafterMemory drafts, drafter_memory(options.drafter, spec.vocab));
-  memory.activations = forward.activations;
-  memory.drafter = drafts.shared + std::max(options.max_streams, options.resident_streams) * drafts.stream;
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  memory.activations += long_tables_bytes(layout, limits, options.max_streams, rule != nullptr);
+  memory.activations =
+      forward.activations + long_tables_bytes(layout, limits, options.max_streams, plan.evictor != nullptr);
+  if (plan.drafter)
+    memory.drafter = plan.drafter->shared_bytes(spec.vocab) +
+                     std::max(options.max_streams, options.resident_streams) * plan.drafter->stream_bytes();
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.
   memory.logits = forward.logits + 32 * spec.vocab * (options.max_streams > 1 ? threads : 1);
   memory.requests = std::max(
       kMinRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
-  if (has_tier(options)) {
-    MILLRACE_TRY(const auto tier, chosen_tier(options));
-    MILLRACE_TRY(memory.swap, tier.member.memory(layout, tier.options));
+  if (plan.tier) {
+    MILLRACE_TRY(memory.swap, plan.tier->member.memory(layout, plan.tier->options));
   }
-  if (has_store(options)) {
-    MILLRACE_TRY(const auto store, chosen_store(options));
-    MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
+  if (plan.store) {
+    MILLRACE_TRY(memory.store, plan.store->member.memory(layout, plan.store->options));
   }
-  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, layout, limits, threads));
+  memory.evictor = evictor_memory(spec, plan, layout, limits, threads);
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
   if (budget > 0 && tokenizer && options.constraint_memory > 0 &&

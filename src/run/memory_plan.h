@@ -13,6 +13,7 @@
 
 namespace millrace {
 
+struct EnginePlan;    // run/engine_plan.h
 struct EvictionRule;  // kv/token_evictor.h
 
 class Tokenizer;
@@ -36,7 +37,7 @@ struct EngineMemory {
 
 // `budget` is the model's; `tokenizer` is null if it has none. Errors: user (the prefix store's size, too little for
 // constraints).
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EnginePlan& plan, const ForwardLimits& limits,
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget);
 

@@ -4,6 +4,7 @@
 
 #include "formats/format.h"
 #include "run/constraint_memory.h"
+#include "run/engine_plan.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "test_paths.h"
@@ -94,7 +95,9 @@ TEST(MemoryPlanEdges, OfConstraints) {
   const auto plan = [&](int64_t constraint_memory, bool tokenizer, int64_t budget) {
     EngineOptions options;
     options.constraint_memory = constraint_memory;
-    return plan_engine_memory(parts.model->spec(), options, {}, 1, layout, tokenizer ? parts.tokenizer.get() : nullptr,
+    const auto made = EnginePlan::create(options, **model);
+    EXPECT_TRUE(made.ok());
+    return plan_engine_memory(parts.model->spec(), *made, {}, 1, layout, tokenizer ? parts.tokenizer.get() : nullptr,
                               budget);
   };
   constexpr int64_t kBudget = int64_t{1} << 30;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "formats/format.h"
+#include "run/engine_plan.h"
 
 namespace millrace {
 namespace {
@@ -15,6 +16,12 @@ constexpr int64_t kBlock = 16;
 
 KvLayout layout() { return {find_format("f16"), kBlock, {{2, 64}, {2, 64}}}; }  // 16 KiB a block
 constexpr int64_t kBlockBytes = 2 * 2 * 2 * kBlock * 64 * 2;
+
+EnginePlan planned(const EngineOptions& options) {
+  auto made = EnginePlan::create(options, make_kernel_table(Isa::ref));
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+  return made.ok() ? std::move(*made) : EnginePlan();
+}
 
 EngineMemory some_memory() {
   EngineMemory memory;
@@ -167,7 +174,7 @@ TEST(MemoryPlan, EvictorMemory) {
   const auto evictor = [&](const char* text, const char* drafter) {
     options.evictor = text;
     options.drafter = drafter;
-    const auto plan = plan_engine_memory(spec, options, limits, 4, layout(), nullptr, 0);
+    const auto plan = plan_engine_memory(spec, planned(options), limits, 4, layout(), nullptr, 0);
     EXPECT_TRUE(plan.ok());
     EXPECT_EQ(plan->fixed() - plan->evictor,
               plan->activations + plan->logits + plan->requests + plan->swap + plan->constraints + plan->store);
@@ -200,7 +207,7 @@ TEST(MemoryPlan, EngineMemory) {
   options.prefix_cache = false;
   options.constraint_memory = 5;
   const ForwardLimits limits{.tokens = 64, .outputs = 8, .context = 10'000};
-  const auto plain = plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0);
+  const auto plain = plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0);
   ASSERT_TRUE(plain.ok());
   const ForwardBytes forward = ForwardContext::plan(spec, limits, 1, kBlock);
   EXPECT_EQ(plain->activations, forward.activations);
@@ -210,7 +217,7 @@ TEST(MemoryPlan, EngineMemory) {
   EXPECT_EQ(plain->store, 0);
   EXPECT_EQ(plain->prefix_block, 0);
   options.drafter = "suffix:history=4096";
-  const auto drafting = plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0);
+  const auto drafting = plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0);
   EXPECT_EQ(plain->drafter, 0);
   EXPECT_GT(drafting->drafter, 4096 * 64);
   EXPECT_EQ(drafting->activations, plain->activations);
@@ -219,19 +226,20 @@ TEST(MemoryPlan, EngineMemory) {
   options.resident_streams = 150;
   for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}}) {
     options.swap_tokens = tokens;
-    EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->swap, blocks * kBlockBytes);
+    EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->swap, blocks * kBlockBytes);
   }
-  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->prefix_block, 512 + 4 * kBlock);
-  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests,
+  EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->prefix_block,
+            512 + 4 * kBlock);
+  EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->requests,
             2 * 150 * request_memory(10'000));
   options.max_streams = options.resident_streams = 1;
-  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 8 << 20)
+  EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->requests, 8 << 20)
       << "a short context has a queue, too";
   options.kv_ssd = "/tmp/store";
   options.kv_ssd_size = 64 << 20;
-  EXPECT_GT(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->store, 0);
+  EXPECT_GT(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->store, 0);
   options.kv_ssd_order = "none";
-  EXPECT_FALSE(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0).ok());
+  EXPECT_FALSE(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0).ok());
 }
 
 }  // namespace

@@ -5,15 +5,20 @@
 
 namespace millrace {
 
-SelfRunner::SelfRunner(ModelRunner& runner, SkippedBlocks skipped, int64_t streams)
-    : runner_(runner), skipped_(std::move(skipped)) {
-  scratch_.resize(static_cast<size_t>(streams > 1 ? runner.threads().threads() : 1));
-  for (SamplingRow& row : scratch_) row.reserve(runner.model().spec().vocab);
-  drawing_.reserve(static_cast<size_t>(streams));
+int64_t drawn_rows_bytes(const LoadedDraftModel::Sizes& sizes, int threads) {
+  return 32 * sizes.vocab * (sizes.streams > 1 ? threads : 1);
 }
 
-int64_t SelfRunner::memory(int64_t vocab, int64_t streams, int threads) {
-  return 32 * vocab * (streams > 1 ? threads : 1);
+int64_t SelfRunner::memory(const Sizes& sizes, int threads, const KvLayout&) const {
+  return drawn_rows_bytes(sizes, threads);
+}
+
+Result<void> SelfRunner::start(ModelRunner& target, int64_t /*first_layer*/, const Sizes& sizes) {
+  runner_ = &target;
+  scratch_.resize(static_cast<size_t>(sizes.streams > 1 ? target.threads().threads() : 1));
+  for (SamplingRow& row : scratch_) row.reserve(target.model().spec().vocab);
+  drawing_.reserve(static_cast<size_t>(sizes.streams));
+  return {};
 }
 
 void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
@@ -29,30 +34,30 @@ void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
 }
 
 void SelfRunner::run(std::span<DraftRun> runs) {
-  runner_.start();
-  std::swap(runner_.hooks(), hooks_);
-  runner_.context().skipped = &skipped_;
+  runner_->start();
+  std::swap(runner_->hooks(), hooks_);
+  runner_->context().skipped = &skipped_;
   drawing_.clear();
   for (DraftRun& run : runs) {
-    add_draft_run(runner_, run, run.draws);
+    add_draft_run(*runner_, run, run.draws);
     if (run.draws) drawing_.push_back(&run);
   }
   {
-    const ThreadPool::Turn turn(runner_.threads());
-    runner_.forward(turn);
-    const auto vocab = static_cast<size_t>(runner_.model().spec().vocab);
+    const ThreadPool::Turn turn(runner_->threads());
+    runner_->forward(turn);
+    const auto vocab = static_cast<size_t>(runner_->model().spec().vocab);
     const auto draw = [&](int64_t row, int worker) {
-      draw_next(*drawing_[static_cast<size_t>(row)], {runner_.logits(row), vocab},
+      draw_next(*drawing_[static_cast<size_t>(row)], {runner_->logits(row), vocab},
                 scratch_[static_cast<size_t>(worker)]);
     };
     if (drawing_.size() == 1)
       draw(0, 0);
     else if (!drawing_.empty())
-      runner_.threads().parallel_for(std::ssize(drawing_), draw);
+      runner_->threads().parallel_for(std::ssize(drawing_), draw);
   }
-  runner_.start();  // takes its adapters out of the hooks
-  runner_.context().skipped = nullptr;
-  std::swap(runner_.hooks(), hooks_);
+  runner_->start();  // takes its adapters out of the hooks
+  runner_->context().skipped = nullptr;
+  std::swap(runner_->hooks(), hooks_);
 }
 
 }  // namespace millrace

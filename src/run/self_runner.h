@@ -8,8 +8,8 @@
 
 #include "models/model_runner.h"
 #include "models/skipped_blocks.h"
+#include "run/loaded_draft_model.h"
 #include "sampling/row.h"
-#include "speculate/draft_model.h"
 
 namespace millrace {
 
@@ -17,20 +17,20 @@ namespace millrace {
 // last one as an output row.
 void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs);
 
-class SelfRunner final : public DraftModel {
- public:
-  // `runner` outlives it. Runs of at most `streams` streams.
-  SelfRunner(ModelRunner& runner, SkippedBlocks skipped, int64_t streams);
-  // Memory in addition to the runner's: the rows being drawn, one a thread.
-  static int64_t memory(int64_t vocab, int64_t streams, int threads);
+// Bytes of the rows being drawn, one a thread, of a model that runs through the engine's own ModelRunner.
+int64_t drawn_rows_bytes(const LoadedDraftModel::Sizes& sizes, int threads);
 
+class SelfRunner final : public LoadedDraftModel {
+ public:
+  explicit SelfRunner(SkippedBlocks skipped) : skipped_(std::move(skipped)) {}
+
+  int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
+  Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
   void run(std::span<DraftRun> runs) override;
 
-  const SkippedBlocks& skipped() const { return skipped_; }
-
  private:
-  ModelRunner& runner_;
   SkippedBlocks skipped_;
+  ModelRunner* runner_ = nullptr;
   ForwardHooks hooks_;                // hooks of its passes: adapters; observers of steps do not see them
   std::vector<SamplingRow> scratch_;  // [worker]
   std::vector<DraftRun*> drawing_;    // by row of logits

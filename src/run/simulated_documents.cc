@@ -8,8 +8,9 @@ SimulatedDocuments::SimulatedDocuments(const Machine& machine)
     : kv_(&machine.kv), time_(machine.time), codec_(machine.codec), layers_(machine.layers), tokens_(machine.tokens) {}
 
 // As an engine has them, beside a KV cache that is encoded.
-Result<void> SimulatedDocuments::keep_rows(const EngineOptions& options) {
-  MILLRACE_TRY(const auto context, make_document_context(options.document_context));
+Result<void> SimulatedDocuments::keep_rows(const EnginePlan& plan) {
+  const EngineOptions& options = plan.options;
+  const DocumentContext* context = plan.documents.get();
   if (!context || context->encoder() || codec_.empty()) return {};
   const KvLayout& layout = kv_->layout();
   KvLayout rows{.format = layout.format, .block_tokens = KeptRows::kBlockTokens, .layers = {layout.layers.front()}};

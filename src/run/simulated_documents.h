@@ -8,6 +8,7 @@
 #include <string>
 
 #include "run/document_placer.h"
+#include "run/engine_plan.h"
 #include "run/kept_rows.h"
 #include "run/simulated_time.h"
 
@@ -24,8 +25,8 @@ class SimulatedDocuments final : public DocumentPlacer {
     int64_t tokens = 1;  // of the largest step
   };
   explicit SimulatedDocuments(const Machine& machine);
-  // Errors: user, resource (the rows that the options ask for).
-  Result<void> keep_rows(const EngineOptions& options);
+  // Keeps the rows that the plan asks for, if any. Errors: resource.
+  Result<void> keep_rows(const EnginePlan& plan);
 
   bool places_parts() const override { return kept_.has_value(); }
   Result<void> check_parts(const ContextPlan& plan) const override {

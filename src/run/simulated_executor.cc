@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "models/forward_switches.h"
 #include "run/compatibility/collect.h"
-#include "run/kv_places.h"
 #include "run/window_blocks.h"
 
 namespace millrace {
@@ -26,23 +24,23 @@ std::vector<KvLayer> simulated_layers(const EvictionRule* rule, const SimulatedM
 }
 
 // The facts of a simulated engine, which go together. Errors: user, unsupported.
-Result<Facts> simulated_facts(const EngineOptions& options, const KvFormats& formats,
-                              const std::vector<KvLayer>& layers, const SimulatedModel& model) {
+Result<Facts> simulated_facts(const EnginePlan& plan, const std::vector<KvLayer>& layers, const SimulatedModel& model) {
   const std::string who = "a simulation";
   Facts facts;
   facts.add(facts::kSimulates, who);
   facts.add(facts::kNoGates, who);
   facts.add_if(model.window > 0, facts::kSimulatedWindows, who);
-  add_layers(layers, options.context, facts);
-  MILLRACE_TRY_VOID(add_engine({options, formats, layers, options.context}, facts));
+  add_layers(layers, plan.options.context, facts);
+  add_engine(plan, layers, plan.options.context, facts);
   facts.add_if(facts.has(facts::kPatternRows), facts::kSimulatedRows, who);
-  MILLRACE_TRY_VOID(resolve_engine(options, facts));
+  MILLRACE_TRY_VOID(resolve_engine(plan.evictor.get(), facts));
   return facts;
 }
 
 // Tokens of F16 in whose memory the raw rows of a codec fit, of all streams that the engine has room for.
-Result<int64_t> tail_tokens(const EngineOptions& options, const KvLayout& layout) {
-  const int64_t streams = std::max(options.max_streams, options.resident_streams) * (has_tier(options) ? 2 : 1);
+Result<int64_t> tail_tokens(const EnginePlan& plan, const KvLayout& layout) {
+  const EngineOptions& options = plan.options;
+  const int64_t streams = std::max(options.max_streams, options.resident_streams) * (plan.tier ? 2 : 1);
   const int64_t tails = streams * layout.tail_tokens;
   if (options.kv_tokens > 0 && tails >= options.kv_tokens)
     return Error::user(fmt::format(
@@ -77,24 +75,35 @@ void drop_bytes(KvLayout& layout) {
 Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost,
                                                                      ManualClock& clock, const EngineOptions& options,
                                                                      const SimulatedModel& model) {
+  MILLRACE_TRY(const EnginePlan plan, make_plan(options));
+  return create(std::move(cost), clock, plan, model);
+}
+
+Result<EnginePlan> SimulatedExecutor::make_plan(const EngineOptions& options) {
+  MILLRACE_TRY(EnginePlan plan, EnginePlan::create(options, make_kernel_table(Isa::ref)));
+  if (!plan.formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
+  return plan;
+}
+
+Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost,
+                                                                     ManualClock& clock, const EnginePlan& plan,
+                                                                     const SimulatedModel& model) {
   auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
+  const EngineOptions& options = plan.options;
+  const EvictionRule* rule = plan.evictor.get();
   if (options.context < 1) return Error::user("context: a simulation must be given one");
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (model.layers < 1) return Error::user(fmt::format("layers: must be at least 1, got {}", model.layers));
   if (model.window < 0 || (model.window > 0 && rule))
     return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", model.window));
   if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
-  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, make_kernel_table(Isa::ref)));
-  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
-  const std::vector<KvLayer> layers = simulated_layers(rule.get(), model);
-  MILLRACE_TRY(executor->facts_, simulated_facts(options, formats, layers, model));
-  MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, layers, options.context));
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  const int64_t f16_bytes = model.layers * stored_heads(rule.get(), model) * 2 * kHeadDim * 2;
+  const std::vector<KvLayer> layers = simulated_layers(rule, model);
+  MILLRACE_TRY(executor->facts_, simulated_facts(plan, layers, model));
+  MILLRACE_TRY(KvLayout layout, engine_layout(plan, layers, options.context));
+  const int64_t f16_bytes = model.layers * stored_heads(rule, model) * 2 * kHeadDim * 2;
   const double kv_ratio = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
   const double read_ratio = kv_ratio * own_share(layout);
-  if (switches.pattern) {
-    MILLRACE_TRY(executor->time_.pattern, PatternSteps::create(switches.pattern,
+  if (plan.switches.pattern) {
+    MILLRACE_TRY(executor->time_.pattern, PatternSteps::create(plan.switches.pattern,
                                                                {.layers = model.layers,
                                                                 .kv_heads = model.kv_heads,
                                                                 .head_dim = kHeadDim,
@@ -105,10 +114,10 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const std::string codec = layout.codec_name();
   executor->shares_prefixes_ = layout.prefixes_shared();
   executor->time_.cost = make_scaled_kv_cost(std::move(cost), kv_ratio, read_ratio);
-  MILLRACE_TRY(const int64_t tails, tail_tokens(options, layout));
+  MILLRACE_TRY(const int64_t tails, tail_tokens(plan, layout));
   drop_bytes(layout);
   const int64_t kv_tokens = options.kv_tokens > 0 ? SimulatedKv::tokens_for(options.kv_tokens - tails, kv_ratio)
-                                                  : longest_demand(rule.get(), layout, options.context);
+                                                  : longest_demand(rule, layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
@@ -117,7 +126,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   executor->limits_.reads_tables = false;  // of long streams, copying them would take longer than all else in a step
   executor->limits_.prompts_apart = executor->time_.pattern && executor->time_.pattern->has_phase();
   executor->start(std::move(pool), kv_ratio, codec);
-  MILLRACE_TRY_VOID(executor->documents_->keep_rows(options));
+  MILLRACE_TRY_VOID(executor->documents_->keep_rows(plan));
   return executor;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "millrace/options.h"
+#include "run/engine_plan.h"
 #include "run/executor.h"
 #include "run/simulated_chooser.h"
 #include "run/simulated_documents.h"
@@ -28,12 +28,17 @@ struct SimulatedModel {
 
 class SimulatedExecutor final : public Executor {
  public:
-  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. The cost model's
-  // figures, and the sizes of caches in tokens, are for F16: another KV format makes room for more tokens, and the
-  // tails of a codec take theirs from it. Errors: user, unsupported.
+  // Memory and step limits come from the plan's options; `context` is required. `clock` must outlive it. The cost
+  // model's figures, and the sizes of caches in tokens, are for F16: another KV format makes room for more tokens, and
+  // the tails of a codec take theirs from it. Errors: user, unsupported.
+  static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
+                                                           const EnginePlan& plan, const SimulatedModel& model = {});
+  // Variant with a plan of its own, for callers that run steps without an engine's loop.
   static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
                                                            const EngineOptions& options,
                                                            const SimulatedModel& model = {});
+  // The plan of a simulated engine. Errors: those of EnginePlan::create(), unsupported (the KV format).
+  static Result<EnginePlan> make_plan(const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
   bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks

@@ -290,11 +290,11 @@ TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   auto executor = make(o);
   o.kv_ssd = "simulated";
   o.kv_ssd_size = 16;
-  auto store = executor->home().make_store(o);
+  auto store = executor->home().make_store(chosen_store(o).value());
   ASSERT_TRUE(store.ok());
   EXPECT_EQ((*store)->stats().capacity, 1);
   o.kv_ssd_size = 15;
-  const auto small = executor->home().make_store(o);
+  const auto small = executor->home().make_store(chosen_store(o).value());
   ASSERT_FALSE(small.ok());
   EXPECT_EQ(small.error().kind, ErrorKind::user);
   EXPECT_EQ(small.error().message, "KV store: 15 tokens are less than a block of 16");
@@ -313,7 +313,7 @@ TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   auto executor = make(o);
   o.kv_ssd = "simulated";
   o.kv_ssd_size = 16 * 4;
-  auto made = executor->home().make_store(o);
+  auto made = executor->home().make_store(chosen_store(o).value());
   ASSERT_TRUE(made.ok());
   PrefixStore& store = **made;
   const auto tokens = tokens_from(1000, 64), others = tokens_from(5000, 32);

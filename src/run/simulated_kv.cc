@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/memory_accounts.h"
 #include "run/simulated_store.h"
 
 namespace millrace {
@@ -60,12 +61,12 @@ Result<std::unique_ptr<KvTier>> SimulatedKv::make_tier(int64_t tokens) {
   return std::unique_ptr<KvTier>(std::make_unique<Tier>(*this, tokens_for(tokens, ratio_)));
 }
 
-Result<std::unique_ptr<PrefixStore>> SimulatedKv::make_store(const EngineOptions& options) {
-  const int64_t block_tokens = kv().layout().block_tokens,
-                blocks = tokens_for(options.kv_ssd_size, ratio_) / block_tokens;
+Result<std::unique_ptr<PrefixStore>> SimulatedKv::make_store(const ChosenStore& chosen) {
+  if (chosen.label != kSsdStore) return Error::unsupported("KV store: a simulation has the store ssd only");
+  MILLRACE_TRY(const int64_t tokens, parse_bytes(chosen.options.text("size")));
+  const int64_t block_tokens = kv().layout().block_tokens, blocks = tokens_for(tokens, ratio_) / block_tokens;
   if (blocks < 1)
-    return Error::user(
-        fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, block_tokens));
+    return Error::user(fmt::format("KV store: {} tokens are less than a block of {}", tokens, block_tokens));
   return make_simulated_store(time_.clock, *time_.cost, blocks, block_tokens, disk_free_ns_);
 }
 

@@ -18,8 +18,8 @@ class SimulatedKv final : public KvHome {
   }
 
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
-  // Blocks have no bytes here: options.kv_ssd_size counts tokens, and no file options.kv_ssd is made.
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
+  // Blocks have no bytes here: the store's size counts tokens, and no file is made.
+  Result<std::unique_ptr<PrefixStore>> make_store(const ChosenStore& chosen) override;
 
   // When the next move of the tier or the prefix store ends; 0: there is none.
   int64_t next_move_ns() const;

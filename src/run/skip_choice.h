@@ -10,9 +10,14 @@
 #include "base/result.h"
 #include "models/skipped_blocks.h"
 #include "run/language_model.h"
-#include "speculate/drafter.h"
 
 namespace millrace {
+
+// Blocks that a drafter leaves out of the engine's own model, as its options name them. All empty: a default.
+struct SkipChoice {
+  std::string attention, mlp;  // layers: "3+7-9"
+  std::string file;            // file of `millrace draft-search`
+};
 
 // Layers "3+7-9" of a model that has `layers`; 1: listed. "": none. Errors: user.
 Result<std::vector<uint8_t>> parse_layers(std::string_view text, int64_t layers);

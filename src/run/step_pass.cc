@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, int64_t drafts,
+StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, LoadedDraftModel* draft, int64_t drafts,
                    int64_t streams)
     : runner_(runner),
       documents_(documents),
-      features_(features && features->keeps() ? features : nullptr),
+      features_(draft && draft->keeps() ? draft : nullptr),
       evictions_(runner, drafts) {
   const ForwardLimits& limits = runner.limits();
   sampled_.reserve(static_cast<size_t>(limits.outputs));

@@ -9,16 +9,16 @@
 #include "models/mass_observer.h"
 #include "models/model_runner.h"
 #include "run/encoded_documents.h"
-#include "run/feature_runner.h"
+#include "run/loaded_draft_model.h"
 #include "run/step_input.h"
 
 namespace millrace {
 
 class StepPass {
  public:
-  // `documents` and `features` may be null. All outlive the object. Drafts of up to `drafts` tokens, in up to `streams`
+  // `documents` and `draft` may be null. All outlive the object. Drafts of up to `drafts` tokens, in up to `streams`
   // streams.
-  StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, int64_t drafts, int64_t streams);
+  StepPass(ModelRunner& runner, EncodedDocuments* documents, LoadedDraftModel* draft, int64_t drafts, int64_t streams);
 
   void observe_attention();
   void run(const StepInput& input, StepOutput& output);
@@ -49,7 +49,7 @@ class StepPass {
 
   ModelRunner& runner_;
   EncodedDocuments* documents_;  // null: no encoder
-  FeatureRunner* features_;      // keeps the hidden states of all tokens; null: the drafter reads none
+  LoadedDraftModel* features_;   // keeps the hidden states of all tokens; null: the drafter needs none
   MassObserver mass_;
   EvictionObserver evictions_;
   std::vector<ReadRow> reads_;          // of this step

@@ -4,21 +4,18 @@
 
 #include "attention/pattern_layers.h"
 #include "kv/window_groups.h"
-#include "models/forward_switches.h"
-#include "run/kv_places.h"
-#include "speculate/drafter.h"
+#include "run/draft_models/loader.h"
 
 namespace millrace {
 
 // A recurrent state has all layers in one slot; a virtual pool has one range of addresses for each stream; a store
 // keeps blocks of all layers; the parts of a context are seen from anywhere; a draft model uses the blocks of the first
 // group.
-void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t context, int64_t step) {
-  const auto draft = drafter_model(options.drafter);
-  const bool whole = options.keep_window_keys || (draft.ok() && *draft) || layout.recurrent() ||
-                     options.kv_pool != "paged" || has_store(options) ||
-                     (!options.document_context.empty() && options.document_context != "none");
-  const bool evicts = !options.evictor.empty() && options.evictor != "none";
+void split_window_blocks(KvLayout& layout, const EnginePlan& plan, int64_t context, int64_t step) {
+  const DraftModelLoader* draft = draft_model_loader(plan.drafter.get());
+  const bool whole = plan.options.keep_window_keys || (draft && draft->second) || layout.recurrent() ||
+                     plan.pool != KvPoolMode::paged || plan.store || plan.documents;
+  const bool evicts = plan.evictor != nullptr;
   if (!whole && !evicts) split_windows(layout, context, step);
   if (!evicts) return;
   split_all_windows(layout, context, step);
@@ -34,17 +31,15 @@ Result<void> divide_by_budgets(KvLayout& layout, const EvictionRule* rule) {
   return rule && rule->by_head() ? layout.use_per_head_tables() : Result<void>();
 }
 
-Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
-                               int64_t context) {
-  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  KvLayout layout = formats.layout(options.block_tokens, std::move(layers), drafts);
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
+Result<KvLayout> engine_layout(const EnginePlan& plan, std::vector<KvLayer> layers, int64_t context) {
+  const EngineOptions& options = plan.options;
+  const int64_t drafts = plan.longest_draft();
+  KvLayout layout = plan.formats.layout(options.block_tokens, std::move(layers), drafts);
+  MILLRACE_TRY_VOID(add_pattern_layers(layout, plan.switches.attention.pattern, context));
+  MILLRACE_TRY_VOID(divide_by_budgets(layout, plan.evictor.get()));
   if (!layout.by_layer)
-    split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
-  MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
+    split_window_blocks(layout, plan, context, std::max(options.batch_tokens, options.max_streams) + drafts);
+  MILLRACE_TRY_VOID(plan.formats.set_window_formats(layout, drafts));
   return layout;
 }
 

@@ -48,12 +48,12 @@ class Simulation {
     if (costs.size() > 1 && !engine.record_plans.empty()) return Error::user("plans: can be recorded of one node only");
     for (auto& cost : costs) {
       auto node = std::make_unique<Node>();
-      MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine, options_.model));
+      MILLRACE_TRY(EnginePlan plan, SimulatedExecutor::make_plan(engine));
+      if (options_.policy) plan.policy = options_.policy();
+      MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, plan, options_.model));
       node->executor = executor.get();
-      EngineOptions own = engine;
-      own.prefix_cache &= executor->shares_prefixes();
-      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), own, &node->clock,
-                                                  options_.policy ? options_.policy() : nullptr));
+      plan.options.prefix_cache &= executor->shares_prefixes();
+      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), std::move(plan), &node->clock));
       nodes_.push_back(std::move(node));
     }
     policy_name_ = options_.policy ? "under test" : engine.policy;

@@ -76,7 +76,5 @@ const Registry<AcceptanceFactory>& acceptances();
 
 // `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text);
-// Returns needs_odds() of the rule. Errors: as above.
-Result<bool> acceptance_needs_odds(std::string_view text);
 
 }  // namespace millrace

@@ -36,7 +36,7 @@ struct CascadeDraft : ::testing::Test {
     s.id = 1;
     s.tokens = std::move(tokens);
     s.computed = s.size() - 1;
-    s.draft.memory = drafter.remember(s);
+    s.draft.memory = drafter.model->drafter->remember();
     s.draft.tokens.assign(static_cast<size_t>(drafted), 0);
     return s;
   }
@@ -45,7 +45,7 @@ struct CascadeDraft : ::testing::Test {
   static void commit(Sequence& s, Drafter& drafter, std::vector<TokenId> tokens, int64_t drafted) {
     s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
     s.computed = s.size() - 1;
-    if (drafter.trees()) drafter.observe(s, std::ssize(tokens), {});
+    if (drafter.trees()) drafter.model->drafter->observe(s, std::ssize(tokens), {});
     s.draft.clear();
     s.draft.tokens.assign(static_cast<size_t>(drafted), 0);
   }
@@ -61,7 +61,7 @@ TEST_F(CascadeDraft, GuessesSavePassesAndChangeNothing) {
     auto drafter = make_drafter(options).value();
     Sequence s = stream(text, 4, *drafter);
     const DraftChunk chunk = chunk_of(s);
-    drafter->propose_all({&chunk, 1}, model);
+    drafter->model->drafter->propose_all({&chunk, 1}, model);
     EXPECT_EQ(model.taken(), notes);
     EXPECT_EQ(s.draft.tokens, (std::vector<TokenId>{4, 5, 1, 2}));
     EXPECT_EQ(s.draft.stored, 8 + 3);  // all but the last one were run
@@ -73,7 +73,7 @@ TEST_F(CascadeDraft, WrongGuessesAreReplaced) {
   auto drafter = make_drafter("cascade:k=4,tail=0,guess=4").value();
   Sequence s = stream({2, 3, 9, 9, 2, 3}, 4, *drafter);  // guesses 9 9 2
   const DraftChunk chunk = chunk_of(s);
-  drafter->propose_all({&chunk, 1}, model);
+  drafter->model->drafter->propose_all({&chunk, 1}, model);
   EXPECT_EQ(s.draft.tokens, (std::vector<TokenId>{4, 5, 1, 2}));
   EXPECT_EQ(model.taken(), "5+4>4 6+1>1 7+1>1 8+1>1");  // nothing is known of what follows 4, 5 and 1
 }
@@ -83,12 +83,12 @@ TEST_F(CascadeDraft, TheTailIsOfStatistics) {
   EXPECT_EQ(drafter->longest(), 5);
   Sequence s = stream({3, 4, 5, 7, 8, 9, 1, 2, 3}, 5, *drafter);
   const DraftChunk chunk = chunk_of(s);
-  drafter->propose_all({&chunk, 1}, model);
+  drafter->model->drafter->propose_all({&chunk, 1}, model);
   EXPECT_EQ(s.draft.tokens, (std::vector<TokenId>{4, 5, 7, 8, 9}));
   EXPECT_EQ(model.taken(), "8+1>1 9+1>1");
   commit(s, *drafter, {4, 5, 7, 8, 6}, 2);  // the next draft begins with what the model has not run
   const DraftChunk next = chunk_of(s);
-  drafter->propose_all({&next, 1}, model);
+  drafter->model->drafter->propose_all({&next, 1}, model);
   EXPECT_EQ(model.taken(), "10+4>1 14+1>1");
 }
 
@@ -101,7 +101,7 @@ TEST_F(CascadeDraft, BigramsAreOfStreamsThatSharePrefixes) {
     s.id = 2;
     const DraftChunk chunks[] = {chunk_of(other), chunk_of(s)};
     drafter = make_drafter("cascade:k=1,tail=1").value();
-    drafter->propose_all(chunks, model);
+    drafter->model->drafter->propose_all(chunks, model);
     EXPECT_EQ(s.draft.tokens, shares ? (std::vector<TokenId>{2, 8}) : (std::vector<TokenId>{2}));
   }
 }
@@ -111,7 +111,7 @@ TEST_F(CascadeDraft, AStagedTreeHasTheLikeliestTokens) {
   EXPECT_TRUE(drafter->trees());
   Sequence s = stream({8, 9, 1}, 5, *drafter);
   const DraftChunk chunk = chunk_of(s);
-  drafter->propose_all({&chunk, 1}, model);
+  drafter->model->drafter->propose_all({&chunk, 1}, model);
   EXPECT_EQ(model.taken(), "2+1>1 3+1>1 4+1>1");
   // Reached: 2 0.75, 3 0.56, 4 0.42; 12 0.25, 13 0.19, 14 0.14.
   EXPECT_EQ(s.draft.tokens, (std::vector<TokenId>{2, 3, 4, 12, 13}));
@@ -119,7 +119,7 @@ TEST_F(CascadeDraft, AStagedTreeHasTheLikeliestTokens) {
   model.share = 0.4F;  // 12 0.6, 2 0.4, 13 0.24, 3 0.16
   Sequence unsure = stream({8, 9, 1}, 3, *drafter);
   const DraftChunk second = chunk_of(unsure);
-  drafter->propose_all({&second, 1}, model);
+  drafter->model->drafter->propose_all({&second, 1}, model);
   EXPECT_EQ(unsure.draft.tokens, (std::vector<TokenId>{2, 12, 13}));
   EXPECT_EQ(unsure.draft.parents, (std::vector<int32_t>{-1, -1, 0}));
 }
@@ -138,16 +138,16 @@ TEST_F(CascadeDraft, ALeafThatIsKeptIsRun) {
     auto drafter = make_drafter("staged:k=3,nodes=5,guess=0").value();
     Sequence s = stream({8, 9, 1}, 5, *drafter);
     const DraftChunk chunk = chunk_of(s);
-    drafter->propose_all({&chunk, 1}, model);
+    drafter->model->drafter->propose_all({&chunk, 1}, model);
     EXPECT_EQ(s.draft.stored, one.stored);  // until it is known
     model.taken();
     commit(s, *drafter, one.kept, 5);
     const DraftChunk next = chunk_of(s);
-    drafter->propose_all({&next, 1}, model);
+    drafter->model->drafter->propose_all({&next, 1}, model);
     EXPECT_EQ(model.taken(), one.notes);
     s.draft.tokens.clear();
     const DraftChunk plain = {nullptr, &s, s.computed, 1, 0};
-    drafter->follow({&plain, 1}, model);
+    drafter->model->drafter->follow({&plain, 1}, model);
     EXPECT_EQ(s.draft.stored, DraftState::kAll);
   }
 }
@@ -161,12 +161,13 @@ TEST(CascadeOptions, WhatTheyRefuse) {
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().message, message);
   }
-  EXPECT_EQ(*drafter_model("staged:model=a.gguf").value(), "a.gguf");
-  EXPECT_EQ(drafter_model("self").value(), nullptr);
-  EXPECT_EQ(drafter_skips("self:mlp=3")->get()->mlp, "3");
-  EXPECT_EQ(drafter_skips("cascade").value(), nullptr);
-  EXPECT_EQ(drafter_model_rows("cascade:k=3,tail=2").value(), 6);
-  EXPECT_EQ(drafter_model_rows("draft").value(), 1);
+  const auto staged = make_drafter("staged:model=a.gguf").value(), self = make_drafter("self:mlp=3").value();
+  EXPECT_EQ(staged->model->spec.loader, "draft");
+  EXPECT_EQ(staged->model->spec.options.text("model"), "a.gguf");
+  EXPECT_EQ(self->model->spec.loader, "self");
+  EXPECT_EQ(self->model->spec.options.text("mlp"), "3");
+  EXPECT_EQ(make_drafter("cascade:k=3,tail=2").value()->model->rows, 6);
+  EXPECT_EQ(make_drafter("draft").value()->model->rows, 1);
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ struct DraftRun {
   TokenId drawn = 0;        // set by run(); of several branches, the first one's
   int64_t branches = 1;     // branches of the draft
   std::span<TokenId> more;  // set by run(): the tokens drawn for branches 1, 2, ...; in a level for those that it runs
-  bool weighs = false;      // run() sets the confidence of a drafter with skips(), or the picks' shares
+  bool weighs = false;      // run() sets the picks' shares; without picks, the confidence
   float confidence = 1;     // the model's probability of its likeliest next token, before the stream's sampling
   // Picks behind each of the run's last tokens, if tokens are drawn behind more than the last one. Its tokens have no
-  // odds. Not for a drafter with skips(), nor for several branches.
+  // odds. Not for loader "self", nor for several branches.
   std::span<DraftPick> picks = {};
 };
 
@@ -56,7 +56,7 @@ struct DraftChunk {
 class DraftModel {
  public:
   virtual ~DraftModel() = default;
-  // One pass. In all at most the tokens of a step and Drafter::model_rows() for each stream. Allocates nothing once
+  // One pass. In all at most the tokens of a step and ModelPart::rows for each stream. Allocates nothing once
   // warm.
   virtual void run(std::span<DraftRun> runs) = 0;
 };

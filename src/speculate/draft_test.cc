@@ -46,12 +46,12 @@ struct ModelDraft : ::testing::Test {
 TEST_F(ModelDraft, DraftsForAllStreamsInOnePassAToken) {
   Sequence a = stream(1, 10, 3), b = stream(2, 20, 1), c = stream(3, 5, 2);
   const DraftChunk chunks[] = {chunk_of(a), chunk_of(b), chunk_of(c)};
-  drafter->propose_all(chunks, model);
+  drafter->model->drafter->propose_all(chunks, model);
   EXPECT_EQ(model.taken(), "1:9+1> 2:19+1> 3:4+1> | 1:10+1> 3:5+1> | 1:11+1>");
   EXPECT_EQ(a.draft.tokens, (std::vector<TokenId>{101, 201, 301}));
   EXPECT_EQ(b.draft.tokens, (std::vector<TokenId>{102}));
   EXPECT_EQ(c.draft.tokens, (std::vector<TokenId>{103, 203}));
-  drafter->follow(chunks, model);
+  drafter->model->drafter->follow(chunks, model);
   EXPECT_EQ(model.taken(), "");
 }
 
@@ -59,7 +59,7 @@ TEST_F(ModelDraft, DraftsForAllStreamsInOnePassAToken) {
 TEST_F(ModelDraft, RunsTheTokenThatTheLastDraftDidNot) {
   Sequence s = stream(1, 10, 3);
   const DraftChunk first = chunk_of(s);
-  drafter->propose_all({&first, 1}, model);
+  drafter->model->drafter->propose_all({&first, 1}, model);
   s.computed = 10;  // nothing was right
   EXPECT_EQ(s.shareable(), 10);
   s.computed = 12;
@@ -69,7 +69,7 @@ TEST_F(ModelDraft, RunsTheTokenThatTheLastDraftDidNot) {
   s.tokens.assign(14, 7);
   model.taken();
   const DraftChunk second = chunk_of(s);
-  drafter->propose_all({&second, 1}, model);
+  drafter->model->drafter->propose_all({&second, 1}, model);
   EXPECT_EQ(model.taken(), "1:12+2> | 1:14+1> | 1:15+1>");
 }
 
@@ -77,15 +77,15 @@ TEST_F(ModelDraft, PromptsAndStreamsWithoutADraftFollowInOnePass) {
   Sequence prompt = stream(1, 40, 0), drafting = stream(2, 9, 2), last = stream(3, 30, 3);
   prompt.computed = 8;
   const DraftChunk before = chunk_of(last);
-  drafter->propose_all({&before, 1}, model);
+  drafter->model->drafter->propose_all({&before, 1}, model);
   last.computed = 33;
   last.tokens.assign(34, 7);
   last.draft.tokens.clear();  // no room is left
   model.taken();
   const DraftChunk chunks[] = {{nullptr, &prompt, 8, 16, 0}, chunk_of(drafting), chunk_of(last)};
-  drafter->propose_all(chunks, model);
+  drafter->model->drafter->propose_all(chunks, model);
   EXPECT_EQ(model.taken(), "2:8+1> | 2:9+1>");
-  drafter->follow(chunks, model);
+  drafter->model->drafter->follow(chunks, model);
   EXPECT_EQ(model.taken(), "1:8+16 3:32+2");
   last.computed = 34;
   EXPECT_EQ(last.shareable(), 34);
@@ -98,7 +98,7 @@ TEST_F(ModelDraft, BranchesAreDraftedLevelByLevel) {
   EXPECT_TRUE(drafter->trees());
   Sequence a = stream(1, 10, 6), b = stream(2, 20, 3), c = stream(3, 5, 1);
   const DraftChunk chunks[] = {chunk_of(a), chunk_of(b), chunk_of(c)};
-  drafter->propose_all(chunks, model);
+  drafter->model->drafter->propose_all(chunks, model);
   EXPECT_EQ(model.taken(), "1:9+1> 2:19+1> 3:4+1> | 1:10+2> 2:20+1> | 1:12+2>");
   EXPECT_EQ(a.draft.tokens, (std::vector<TokenId>{101, 111, 201, 211, 301, 311}));
   EXPECT_EQ(a.draft.parents, (std::vector<int32_t>{-1, -1, 0, 1, 2, 3}));
@@ -112,13 +112,14 @@ TEST_F(ModelDraft, BranchesAreDraftedLevelByLevel) {
 TEST_F(ModelDraft, OptionsAndWhatTheySet) {
   EXPECT_EQ(drafter->longest(), 3);
   EXPECT_FALSE(drafter->trees());
-  EXPECT_EQ(*drafter_model("draft").value(), "");
-  EXPECT_EQ(*drafter_model("draft:k=2,model=a/b,c.gguf").value(), "a/b,c.gguf");
-  EXPECT_EQ(drafter_model("ngram").value(), nullptr);
-  EXPECT_EQ(drafter_model("").value(), nullptr);
-  EXPECT_EQ(drafter_model_rows("draft:branches=3").value(), 3);
-  EXPECT_EQ(drafter_model_rows("").value(), 1);
-  EXPECT_TRUE(drafts_trees("draft:k=2,branches=2").value());
+  EXPECT_EQ(drafter->model->spec.loader, "draft");
+  EXPECT_EQ(drafter->model->spec.options.text("model"), "");
+  EXPECT_EQ(drafter->model->rows, 1);
+  EXPECT_EQ(make_drafter("draft:k=2,model=a/b,c.gguf").value()->model->spec.options.text("model"), "a/b,c.gguf");
+  EXPECT_FALSE(make_drafter("ngram").value()->model);
+  EXPECT_EQ(make_drafter("draft:branches=3").value()->model->rows, 3);
+  EXPECT_EQ(make_drafter("draft:branches=3").value()->model->depth, 4);
+  EXPECT_TRUE(make_drafter("draft:k=2,branches=2").value()->trees());
   EXPECT_EQ(make_drafter("draft:k=32,branches=3").error().message,
             "drafter draft: branches: 3 branches of k=32 tokens are 96; a tree has at most 64");
   for (const auto& [text, message] : {std::pair("draft:k=0", "drafter draft: k: must be between 1 and 64, got 0"),

@@ -85,7 +85,7 @@ Draft ngram_tree(const char* text, const Tokens& tokens, int64_t most = 64) {
   Sequence stream;
   stream.tokens = tokens;
   Draft draft;
-  drafter->propose_tree(stream, most, draft);
+  drafter->texts.front().drafter->propose(stream, most, draft);
   return draft;
 }
 
@@ -102,11 +102,10 @@ TEST(DraftTree, NgramBranchesAreTheContinuationsOfMatchesBestFirst) {
 }
 
 TEST(DraftTree, LongestCountsAllBranches) {
-  EXPECT_EQ(longest_draft("ngram:k=7,branches=3").value(), 21);
-  EXPECT_TRUE(drafts_trees("ngram:branches=2").value());
-  EXPECT_FALSE(drafts_trees("ngram").value());
-  EXPECT_FALSE(drafts_trees("").value());
-  EXPECT_FALSE(drafts_trees("x").ok());
+  EXPECT_EQ(make_drafter("ngram:k=7,branches=3").value()->longest(), 21);
+  EXPECT_TRUE(make_drafter("ngram:branches=2").value()->trees());
+  EXPECT_FALSE(make_drafter("ngram").value()->trees());
+  EXPECT_FALSE(make_drafter("x").ok());
   EXPECT_EQ(make_drafter("ngram:k=13,branches=5").error().message,
             "drafter ngram: branches: 5 branches of k=13 tokens are 65; a tree has at most 64");
   EXPECT_TRUE(make_drafter("ngram:k=16,branches=4").ok());

@@ -1,9 +1,17 @@
 // Drafter: proposes the tokens that may follow a stream's last one, so that one step can verify several of them. One
 // file each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its
 // thread. Its proposals change the number of steps; the answer depends on the acceptance (acceptance.h) alone.
+//
+// A drafter is a record of parts, each of which does one thing:
+//
+//   TextDrafter    drafts from a stream's tokens; several of them compete
+//   Learner        a text drafter that reads the model's likeliest tokens
+//   ModelDrafter   drafts with a model, which an executor loads (run/draft_models/)
 #pragma once
 
+#include <concepts>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,99 +23,108 @@
 
 namespace millrace {
 
-// Blocks that a drafter leaves out when it runs the engine's own model (run/skip_choice.h), as its options name them.
-struct SkipChoice {
-  std::string attention, mlp;  // layers: "3+7-9"
-  std::string file;            // file of `millrace draft-search`; all three empty: a default
+// Sizes that an engine reserves for a part of a drafter; they never change.
+struct DraftSizes {
+  int64_t longest = 1;       // tokens of the longest draft
+  bool trees = false;        // drafts may be trees, of at most kMaxTreeTokens tokens
+  int64_t stream_bytes = 0;  // bytes of its memory of one stream
+  int64_t shared_bytes = 0;  // bytes of its further memory, of all streams together ...
+  int64_t vocab_bytes = 0;   // ... and that many more for each token of the vocabulary
 };
 
-// The model of a drafter that drafts from the hidden states of the engine's model (run/feature_runner.h).
-struct FeatureChoice {
-  enum class Kind : uint8_t { medusa, eagle, mtp, kangaroo, pass, longspec };
-  Kind kind = Kind::medusa;
-  int64_t heads = 0;  // medusa: that are used; pass: look-ahead tokens
-  int64_t exit = 0;   // kangaroo: layers of the model before the adapter
-};
-
-class Drafter {
+class TextDrafter {
  public:
-  virtual ~Drafter() = default;
-
-  virtual int64_t longest() const = 0;  // tokens of the longest draft
-  // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. The result must
-  // depend on the stream's tokens alone if recorded plans are to be replayed. stream.draft counts the accepted tokens.
-  virtual void propose(const Sequence& /*stream*/, int64_t /*most*/, std::vector<TokenId>& /*out*/) {}
-
+  virtual ~TextDrafter() = default;
+  // Fills `out`, which is empty, with up to `most` tokens that may follow the stream's tokens; `most`: at least 1 and
+  // at most DraftSizes::longest. A step without room for all runs the first ones. The result must depend on the
+  // stream's tokens alone if recorded plans are to be replayed. stream.draft counts the accepted tokens.
+  virtual void propose(const Sequence& stream, int64_t most, Draft& out) = 0;
   // Creates the drafter's memory of a stream, which may not allocate later; may be null. Called before the stream's
   // first draft.
-  virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
-
-  // A drafter of trees, of at most kMaxTreeTokens tokens, has these in place of propose().
-  virtual bool trees() const { return false; }
-  // Fills `out`, which is empty, with up to `most` tokens; its first ones, where a step has no room for all.
-  virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
-  virtual int64_t memory_bytes() const { return 0; }  // bytes of its memory of one stream
-  // Bytes of its further memory, of all streams together, for a model of `vocab` tokens.
-  virtual int64_t shared_bytes(int64_t /*vocab*/) const { return 0; }
-  // After a step with a draft of the stream, which has added `committed` tokens to it.
+  virtual std::shared_ptr<DraftMemory> remember() const { return nullptr; }
+  // For drafters of trees: called after a step of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
-
-  // Drafters that compete: each stream's drafts are those of one of them, and the members above apply to each. None: it
-  // drafts itself.
-  virtual std::span<const std::unique_ptr<Drafter>> members() const { return {}; }
-
-  // For a drafter that learns from the model's likeliest tokens: how many of them it receives for every row of logits.
-  virtual int64_t learns() const { return 0; }
-  // `best`: the likeliest tokens after `token` in the stream or in its draft, best first. Before observe().
-  virtual void learn(const Sequence& /*stream*/, TokenId /*token*/, std::span<const TokenId> /*best*/) {}
-
   // Before the first draft: the model's tokens. Must not fail where check() has not.
   virtual void begin(int64_t /*vocab*/) {}
   // Checks that its files are whole and fit this vocabulary; called once for each engine, may take long. `tokens`: the
   // vocabulary's texts, if they are known.
   virtual Result<void> check(int64_t /*vocab*/, std::span<const std::string> /*tokens*/) const { return {}; }
+};
 
-  // A drafter with its own model implements these functions instead of propose(). Its drafts are chains or, in a tree,
-  // chains side by side (DraftRun). They are called in every step, for all its streams at once, and set draft.stored.
-  virtual bool has_model() const { return false; }
-  virtual std::string model_path() const { return {}; }  // model that executors load; "": a built-in one
-  virtual int64_t depth() const { return longest(); }    // tokens of the longest branch of its trees
-  virtual int64_t model_rows() const { return 1; }       // rows of logits that one run draws from, at most
-  // Not null: its model is the engine's own without these blocks; model_path() is not used, draft.stored stays kAll.
-  virtual const SkipChoice* skips() const { return nullptr; }
-  // Not null: its model is not a whole one, but these heads or this layer, from model_path().
-  virtual const FeatureChoice* features() const { return nullptr; }
+class Learner {
+ public:
+  virtual ~Learner() = default;
+  virtual int64_t learns() const = 0;  // likeliest tokens that it receives for every row of logits
+  // `best`: the likeliest tokens after `token` in the stream or in its draft, best first. Before observe().
+  virtual void learn(const Sequence& stream, TokenId token, std::span<const TokenId> best) = 0;
+};
+
+// Its drafts are chains or, in a tree, chains side by side (DraftRun). Called in every step, for all its streams at
+// once; sets draft.stored.
+class ModelDrafter {
+ public:
+  virtual ~ModelDrafter() = default;
   // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some; or
   // shortens the draft, and the chunk then has as many.
-  virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
+  virtual void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) = 0;
   // Called after the step's pass, before its tokens are chosen.
   virtual void follow(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
+  // As those of TextDrafter.
+  virtual std::shared_ptr<DraftMemory> remember() const { return nullptr; }
+  virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
 };
+
+// The model that a drafter runs. An executor finds the loader by its name and passes it the drafter's options.
+struct DraftModelSpec {
+  std::string loader = "draft";  // name of a DraftModelLoader (run/draft_models/loader.h); "draft": a whole model
+  OptionValues options = {};     // options of the drafter
+};
+
+struct TextPart {
+  DraftSizes sizes;
+  std::unique_ptr<TextDrafter> drafter;
+  Learner* learner = nullptr;  // the drafter itself; null: it does not learn
+};
+
+struct ModelPart {
+  DraftSizes sizes;
+  int64_t depth = 1;  // tokens of the longest branch of its drafts
+  int64_t rows = 1;   // rows of logits that one run draws from, at most
+  DraftModelSpec spec;
+  std::unique_ptr<ModelDrafter> drafter;
+};
+
+struct Drafter {
+  // Several compete: each stream's drafts are those of one of them. Empty: `model` drafts.
+  std::vector<TextPart> texts;
+  std::optional<ModelPart> model;
+
+  int64_t longest() const;                    // tokens of the longest draft of all parts
+  bool trees() const;                         // true: a part drafts trees
+  int64_t stream_bytes() const;               // bytes of all parts together
+  int64_t shared_bytes(int64_t vocab) const;  // ... for a model of `vocab` tokens
+  int64_t learns() const;                     // the most that a part learns from a row of logits; 0: none learns
+  // Check and begin the parts. `tokens`: the tokenizer's; without them the vocabulary has `vocab` tokens.
+  Result<void> check(int64_t vocab, std::span<const std::string> tokens) const;
+  void begin(int64_t vocab);
+};
+
+// A drafter with one part.
+std::unique_ptr<Drafter> drafter_of(TextPart part);
+std::unique_ptr<Drafter> drafter_of(ModelPart part);
+template <std::derived_from<TextDrafter> T>
+std::unique_ptr<Drafter> text_drafter(const DraftSizes& sizes, std::unique_ptr<T> drafter) {
+  TextPart part{.sizes = sizes, .drafter = nullptr};
+  if constexpr (std::derived_from<T, Learner>) part.learner = drafter.get();
+  part.drafter = std::move(drafter);
+  return drafter_of(std::move(part));
+}
 
 using DrafterFactory = Result<std::unique_ptr<Drafter>> (*)(const OptionValues& options);
 const Registry<DrafterFactory>& drafters();
 
 // `text` is NAME[:key=value,...]. Errors: user (unknown name or option), corrupt (one of its files).
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
-// Returns true if it drafts trees; false for "". Errors: as above.
-Result<bool> drafts_trees(std::string_view text);
-// Its model_rows(); 1 for "". Errors: as above.
-Result<int64_t> drafter_model_rows(std::string_view text);
-// Returns skips(); null: it leaves nothing out, or `text` is "". Errors: as above.
-Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
-// Returns features(); null: its model is a whole model, it has none, or `text` is "". Errors: as above.
-Result<std::unique_ptr<FeatureChoice>> drafter_features(std::string_view text);
-// Returns the path of its model, as model_path(); null: it has no separate model, or `text` is "". Errors: as above.
-Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
-// Calls its check() for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above,
-// and those of check().
-Result<void> check_drafter(std::string_view text, int64_t vocab, std::span<const std::string> tokens);
-// Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
-Result<int64_t> longest_draft(std::string_view text);
-struct DrafterMemory {
-  int64_t stream = 0, shared = 0;
-};
-Result<DrafterMemory> drafter_memory(std::string_view text, int64_t vocab);
 
 }  // namespace millrace

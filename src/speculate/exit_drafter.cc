@@ -16,20 +16,11 @@ struct ExitMemory final : DraftMemory {
   int64_t drafted = 0, accepted = 0;  // of the stream, when it was last looked at
 };
 
-class ExitDrafter final : public Drafter {
+class ExitDrafter final : public ModelDrafter {
  public:
-  ExitDrafter(DraftPart part, const DraftExit& exit)
-      : part_(std::move(part)), drafted_(exit.drafted), threshold_(exit.threshold), wanted_(exit.wanted) {}
+  explicit ExitDrafter(const DraftExit& exit) : threshold_(exit.threshold), wanted_(exit.wanted) {}
 
-  int64_t longest() const override { return drafted_; }
-  bool has_model() const override { return true; }
-  std::string model_path() const override { return part_.path; }
-  const SkipChoice* skips() const override { return part_.skips ? &*part_.skips : nullptr; }
-  const FeatureChoice* features() const override { return part_.features ? &*part_.features : nullptr; }
-  int64_t memory_bytes() const override { return sizeof(ExitMemory); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override {
-    return std::make_shared<ExitMemory>(threshold_);
-  }
+  std::shared_ptr<DraftMemory> remember() const override { return std::make_shared<ExitMemory>(threshold_); }
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     runs_.clear();
@@ -90,8 +81,6 @@ class ExitDrafter final : public Drafter {
     m.threshold = std::clamp(kThresholdKeeps * m.threshold + (1 - kThresholdKeeps) * wanted, 0.0, 1.0);
   }
 
-  DraftPart part_;
-  int64_t drafted_;
   double threshold_, wanted_;
   std::vector<DraftRun> runs_;             // of the next pass
   std::vector<const DraftChunk*> chunks_;  // ... their chunks
@@ -99,8 +88,11 @@ class ExitDrafter final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_exit_drafter(DraftPart part, const DraftExit& exit) {
-  return std::make_unique<ExitDrafter>(std::move(part), exit);
+std::unique_ptr<Drafter> make_exit_drafter(DraftModelSpec spec, const DraftExit& exit) {
+  return drafter_of({.sizes = {.longest = exit.drafted, .stream_bytes = sizeof(ExitMemory)},
+                     .depth = exit.drafted,
+                     .spec = std::move(spec),
+                     .drafter = std::make_unique<ExitDrafter>(exit)});
 }
 
 }  // namespace millrace

@@ -7,18 +7,9 @@
 // Verify: Lossless Large Language Model Acceleration via Self-Speculative Decoding).
 #pragma once
 
-#include <optional>
-
 #include "speculate/drafter.h"
 
 namespace millrace {
-
-// Which part; one of the two is set.
-struct DraftPart {
-  std::optional<SkipChoice> skips;
-  std::optional<FeatureChoice> features;
-  std::string path;  // path of the features
-};
 
 struct DraftExit {
   int64_t drafted = 1;   // tokens of a draft, at most
@@ -26,6 +17,6 @@ struct DraftExit {
   double wanted = 0;     // share of tokens to be kept; 0: the threshold stays
 };
 
-std::unique_ptr<Drafter> make_exit_drafter(DraftPart part, const DraftExit& exit);
+std::unique_ptr<Drafter> make_exit_drafter(DraftModelSpec spec, const DraftExit& exit);
 
 }  // namespace millrace

@@ -9,23 +9,9 @@
 namespace millrace {
 namespace {
 
-class LayerDrafter final : public Drafter {
+class LayerDrafter final : public ModelDrafter {
  public:
-  LayerDrafter(FeatureChoice::Kind kind, std::string path, const LayerTree& tree)
-      : path_(std::move(path)),
-        choice_{kind},
-        depth_(tree.depth),
-        tokens_(tree.tokens),
-        top_(tree.top),
-        assumed_(tree.assumed) {}
-
-  int64_t longest() const override { return tokens_; }
-  int64_t depth() const override { return std::min(tokens_, depth_); }
-  bool trees() const override { return top_ > 1; }
-  bool has_model() const override { return true; }
-  int64_t model_rows() const override { return top_; }
-  std::string model_path() const override { return path_; }
-  const FeatureChoice* features() const override { return &choice_; }
+  explicit LayerDrafter(const LayerTree& tree) : depth_(tree.depth), top_(tree.top), assumed_(tree.assumed) {}
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     begin(chunks);
@@ -129,9 +115,7 @@ class LayerDrafter final : public Drafter {
     return true;
   }
 
-  std::string path_;
-  FeatureChoice choice_;
-  int64_t depth_, tokens_, top_;
+  int64_t depth_, top_;
   bool assumed_;
   std::vector<Growing> growing_;  // the first `used_` are of this step
   size_t used_ = 0;
@@ -150,8 +134,12 @@ Result<LayerTree> read_layer_tree(const OptionValues& options) {
   return tree;
 }
 
-std::unique_ptr<Drafter> make_layer_drafter(FeatureChoice::Kind kind, std::string path, const LayerTree& tree) {
-  return std::make_unique<LayerDrafter>(kind, std::move(path), tree);
+std::unique_ptr<Drafter> make_layer_drafter(DraftModelSpec spec, const LayerTree& tree) {
+  return drafter_of({.sizes = {.longest = tree.tokens, .trees = tree.top > 1},
+                     .depth = std::min(tree.tokens, tree.depth),
+                     .rows = tree.top,
+                     .spec = std::move(spec),
+                     .drafter = std::make_unique<LayerDrafter>(tree)});
 }
 
 }  // namespace millrace

@@ -22,6 +22,6 @@ struct LayerTree {
 
 // Reads the options k, tokens, top and tree. Errors: user.
 Result<LayerTree> read_layer_tree(const OptionValues& options);
-std::unique_ptr<Drafter> make_layer_drafter(FeatureChoice::Kind kind, std::string path, const LayerTree& tree);
+std::unique_ptr<Drafter> make_layer_drafter(DraftModelSpec spec, const LayerTree& tree);
 
 }  // namespace millrace

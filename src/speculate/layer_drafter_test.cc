@@ -28,9 +28,7 @@ class TenfoldModel final : public DraftModel {
 };
 
 struct LayerDraft : ::testing::Test {
-  static std::unique_ptr<Drafter> drafter(const LayerTree& tree) {
-    return make_layer_drafter(FeatureChoice::Kind::eagle, "x", tree);
-  }
+  static std::unique_ptr<Drafter> drafter(const LayerTree& tree) { return make_layer_drafter({"eagle", {}}, tree); }
   // Ten tokens, the last of which is 1.
   static Sequence stream(int64_t drafted) {
     Sequence s;
@@ -40,9 +38,9 @@ struct LayerDraft : ::testing::Test {
     s.draft.tokens.assign(static_cast<size_t>(drafted), 0);
     return s;
   }
-  void propose(Drafter& with, Sequence& s, int64_t drafted) {
+  void propose(const Drafter& with, Sequence& s, int64_t drafted) {
     const DraftChunk chunk{nullptr, &s, s.computed, 1, drafted};
-    with.propose_all({&chunk, 1}, model);
+    with.model->drafter->propose_all({&chunk, 1}, model);
   }
   TenfoldModel model;
 };
@@ -52,11 +50,10 @@ using LayerTokens = std::vector<TokenId>;
 TEST_F(LayerDraft, AChainRunsOneTokenAPass) {
   const auto chain = drafter({.depth = 3, .tokens = 3, .top = 1});
   EXPECT_EQ(chain->longest(), 3);
-  EXPECT_EQ(chain->depth(), 3);
-  EXPECT_EQ(chain->model_rows(), 1);
+  EXPECT_EQ(chain->model->depth, 3);
+  EXPECT_EQ(chain->model->rows, 1);
   EXPECT_FALSE(chain->trees());
-  EXPECT_EQ(chain->features()->kind, FeatureChoice::Kind::eagle);
-  EXPECT_EQ(chain->model_path(), "x");
+  EXPECT_EQ(chain->model->spec.loader, "eagle");
   const std::pair<int64_t, const char*> passes[] = {
       {3, "9+1>1! 10+1>1! 11+1>1!"}, {2, "9+1>1! 10+1>1! 11+1>1!"}, {1, "9+1>1! 10+1>1!"}};
   for (const auto& [drafted, notes] : passes) {
@@ -85,8 +82,8 @@ TEST_F(LayerDraft, WhatIsNotStoredRunsFirst) {
 TEST_F(LayerDraft, ATreeHasTheLikeliestCandidates) {
   const auto tree = drafter({.depth = 2, .tokens = 4, .top = 2});
   EXPECT_EQ(tree->longest(), 4);
-  EXPECT_EQ(tree->depth(), 2);
-  EXPECT_EQ(tree->model_rows(), 2);
+  EXPECT_EQ(tree->model->depth, 2);
+  EXPECT_EQ(tree->model->rows, 2);
   EXPECT_TRUE(tree->trees());
   Sequence s = stream(4);
   propose(*tree, s, 4);
@@ -129,12 +126,12 @@ TEST_F(LayerDraft, StreamsWithoutADraftRunAfterTheStep) {
   Sequence drafts = stream(1), prompt = stream(0), behind = stream(0);
   behind.draft.stored = 4;
   const DraftChunk chunks[] = {{nullptr, &drafts, 9, 1, 1}, {nullptr, &prompt, 2, 8, 0}, {nullptr, &behind, 9, 1, 0}};
-  chain->follow(chunks, model);
+  chain->model->drafter->follow(chunks, model);
   EXPECT_EQ(model.taken(), "2+8 4+6");
   EXPECT_EQ(behind.draft.stored, DraftState::kAll);
-  chain->propose_all(chunks, model);
+  chain->model->drafter->propose_all(chunks, model);
   EXPECT_EQ(model.taken(), "9+1>1! 10+1>1!") << "streams without a draft have no tree";
-  chain->follow({chunks, 1}, model);
+  chain->model->drafter->follow({chunks, 1}, model);
   EXPECT_EQ(model.taken(), "");
 }
 

@@ -25,7 +25,7 @@ class Decoding {
   explicit Decoding(const std::string& drafter) : drafter_(make_drafter(drafter).value()) {
     stream.tokens = {3, 1, 4, 1, 5, 9, 2, 6};
     stream.prompt_tokens = 8;
-    stream.draft.memory = drafter_->remember(stream);
+    stream.draft.memory = drafter_->texts.front().drafter->remember();
   }
 
   Words path(int64_t at) const {
@@ -61,7 +61,7 @@ class Decoding {
       ++committed;
       at = kept_child(draft, at, ran, stream.tokens.back());
     } while (at >= 0);
-    drafter_->observe(stream, committed, probed);
+    drafter_->texts.front().drafter->observe(stream, committed, probed);
     return committed;
   }
 
@@ -70,7 +70,7 @@ class Decoding {
  private:
   void propose() {
     stream.draft.clear();
-    drafter_->propose_tree(stream, drafter_->longest(), stream.draft);
+    drafter_->texts.front().drafter->propose(stream, drafter_->longest(), stream.draft);
   }
 
   std::unique_ptr<Drafter> drafter_;
@@ -157,8 +157,8 @@ TEST(LookaheadDrafter, AWindowThatDidNotRunIsKept) {
 }
 
 TEST(LookaheadDrafter, TokensOfAStepAreLimited) {
-  EXPECT_EQ(longest_draft("lookahead").value(), 30);
-  EXPECT_EQ(longest_draft("lookahead:w=8,n=5,g=8").value(), 64);
+  EXPECT_EQ(make_drafter("lookahead").value()->longest(), 30);
+  EXPECT_EQ(make_drafter("lookahead:w=8,n=5,g=8").value()->longest(), 64);
   EXPECT_EQ(make_drafter("lookahead:w=9,n=5,g=8").error().message,
             "drafter lookahead: (n - 1) * (w + g) is 68 tokens; a step runs at most 64 of a stream");
 }

@@ -18,9 +18,10 @@ Ids draft(const std::string& text, const Ids& tokens, int64_t most = 64) {
   EXPECT_TRUE(drafter.ok()) << (drafter.ok() ? "" : drafter.error().message);
   Sequence stream;
   stream.tokens = tokens;
-  Ids out;
-  (*drafter)->propose(stream, most, out);
-  return out;
+  Draft out;
+  (*drafter)->texts.front().drafter->propose(stream, most, out);
+  EXPECT_TRUE(out.parents.empty());
+  return out.tokens;
 }
 
 TEST(NgramDrafter, DraftsWhatFollowedTheLatestOfTheLongestMatches) {
@@ -87,9 +88,8 @@ TEST(Drafters, ErrorsNameWhatThereIs) {
   EXPECT_EQ(message("ngram:n=0"), "drafter ngram: n: must be between 1 and 64, got 0");
   EXPECT_EQ(message("ngram:n=2,min=3"), "drafter ngram: min: must be at most n, which is 2, got 3");
   EXPECT_EQ(make_acceptance("most").error().message, "acceptance: unknown 'most'; available: " + acceptances().names());
-  EXPECT_EQ(longest_draft("").value(), 0);
-  EXPECT_EQ(longest_draft("ngram:k=7").value(), 7);
-  EXPECT_FALSE(longest_draft("ngram:k=x").ok());
+  EXPECT_EQ(make_drafter("ngram:k=7").value()->longest(), 7);
+  EXPECT_FALSE(make_drafter("ngram:k=x").ok());
 }
 
 TEST(Acceptances, OnlyExactNeedsNoChoice) {
@@ -98,8 +98,8 @@ TEST(Acceptances, OnlyExactNeedsNoChoice) {
     ASSERT_TRUE(rule.ok());
     EXPECT_EQ((*rule)->exact(), info.name == "exact") << info.name;
   }
-  EXPECT_FALSE(acceptance_needs_odds("typical").value());
-  EXPECT_TRUE(acceptance_needs_odds("spectr").value());
+  EXPECT_FALSE(make_acceptance("typical").value()->needs_odds());
+  EXPECT_TRUE(make_acceptance("spectr").value()->needs_odds());
   EXPECT_EQ(make_acceptance("typical:epsilon=2").error().message,
             "acceptance typical: epsilon: must be between 0 and 1, got 2");
 }

@@ -51,7 +51,7 @@ class RestTest : public ::testing::Test {
     if (!drafter.ok()) return out;
     Sequence stream;
     stream.tokens = tokens;
-    (*drafter)->propose_tree(stream, most, out);
+    (*drafter)->texts.front().drafter->propose(stream, most, out);
     return out;
   }
 
@@ -209,14 +209,16 @@ TEST_F(RestTest, DamagedAndForeignFilesAreRefused) {
   std::filesystem::remove(path_);
   EXPECT_EQ(Datastore::open(path_).error().kind, ErrorKind::corrupt);
   write(whole);
-  const std::string drafter = "rest:file=" + path_;
-  EXPECT_TRUE(check_drafter(drafter, 10, {}).ok());
-  EXPECT_NE(check_drafter(drafter, 11, {}).error().message.find("a vocabulary of 10 tokens, the model has 11"),
+  auto drafter = make_drafter("rest:file=" + path_).value();
+  EXPECT_TRUE(drafter->check(10, {}).ok());
+  EXPECT_NE(drafter->check(11, {}).error().message.find("a vocabulary of 10 tokens, the model has 11"),
             std::string::npos);
   const std::vector<std::string> names(10, "a");
-  EXPECT_EQ(check_drafter(drafter, 10, names).error().kind, ErrorKind::user) << "another vocabulary of that size";
+  EXPECT_EQ(drafter->check(10, names).error().kind, ErrorKind::user) << "another vocabulary of that size";
+  drafter.reset();
   ASSERT_TRUE(write_datastore(path_, 10, vocabulary_hash(names), Ids{1, 2}).ok());
-  EXPECT_TRUE(check_drafter(drafter, 32, names).ok()) << "a model may have more rows than its tokenizer";
+  drafter = make_drafter("rest:file=" + path_).value();
+  EXPECT_TRUE(drafter->check(32, names).ok()) << "a model may have more rows than its tokenizer";
   EXPECT_NE(vocabulary_hash(names),
             vocabulary_hash(std::vector<std::string>{"aa", "", "a", "a", "a", "a", "a", "a", "a", "a"}));
   EXPECT_EQ(make_drafter("rest").error().message,

@@ -103,13 +103,13 @@ class Drafting {
     Sequence out;
     out.tokens = std::move(tokens);
     out.prefix = {.caches = scope != kPrivate, .scope = scope};
-    out.draft.memory = drafter_->remember(out);
+    out.draft.memory = drafter_->texts.front().drafter->remember();
     return out;
   }
   Text propose(const Sequence& of) const {
-    Text out;
-    drafter_->propose(of, 64, out);
-    return out;
+    Draft out;
+    drafter_->texts.front().drafter->propose(of, 64, out);
+    return out.tokens;
   }
 
   static constexpr uint64_t kPrivate = 77;

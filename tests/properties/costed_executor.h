@@ -30,7 +30,9 @@ class WholeLoadsHome final : public KvHome {
  public:
   explicit WholeLoadsHome(KvHome& inner) : KvHome(inner.kv()), inner_(inner) {}
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_.make_tier(tokens); }
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& o) override { return inner_.make_store(o); }
+  Result<std::unique_ptr<PrefixStore>> make_store(const ChosenStore& chosen) override {
+    return inner_.make_store(chosen);
+  }
   void compact_encoded(const KeptSlots& slots) override { inner_.compact_encoded(slots); }
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
     inner_.move_keys(blocks, slot, count, positions);

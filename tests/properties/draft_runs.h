@@ -31,11 +31,10 @@ inline std::string written(const TokenEvent& event) {
 using Truth = std::map<RequestId, std::vector<TokenId>>;
 
 // Drafts the truth with a mistake in each token at this rate.
-class Scripted final : public Drafter {
+class Scripted final : public TextDrafter {
  public:
-  Scripted(const Truth& truth, int64_t longest, double wrong) : truth_(truth), longest_(longest), wrong_(wrong) {}
-  int64_t longest() const override { return longest_; }
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
+  Scripted(const Truth& truth, double wrong) : truth_(truth), wrong_(wrong) {}
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     const auto known = truth_.find(stream.id);
     if (known == truth_.end()) return;
     const auto& answer = known->second;
@@ -43,15 +42,18 @@ class Scripted final : public Drafter {
       const auto at = static_cast<size_t>(stream.generated() + i);
       const TokenId token = at < answer.size() ? answer[at] : 1;
       const bool mistake = philox_uniform(stream.id, 77, at + 1000 * static_cast<size_t>(i)) < wrong_;
-      out.push_back(mistake ? token ^ 1 : token);
+      out.tokens.push_back(mistake ? token ^ 1 : token);
     }
   }
 
  private:
   const Truth& truth_;
-  int64_t longest_;
   double wrong_;
 };
+
+inline std::unique_ptr<Drafter> scripted_drafter(const Truth& truth, int64_t longest, double wrong) {
+  return text_drafter({.longest = longest}, std::make_unique<Scripted>(truth, wrong));
+}
 
 inline std::unique_ptr<EngineCore> core_with(std::shared_ptr<const LanguageModel> model, const EngineOptions& o,
                                              std::unique_ptr<Drafter> drafter = nullptr) {

@@ -14,13 +14,10 @@ namespace {
 using namespace testing;
 
 // The truth, in places of a tree that are drawn, among wrong tokens; the last ones are probes.
-class ScriptedTree final : public Drafter {
+class ScriptedTree final : public TextDrafter {
  public:
-  ScriptedTree(const Truth& truth, int64_t longest, int64_t probes)
-      : truth_(truth), longest_(longest), probes_(probes) {}
-  int64_t longest() const override { return longest_; }
-  bool trees() const override { return true; }
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
+  ScriptedTree(const Truth& truth, int64_t probes) : truth_(truth), probes_(probes) {}
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     const auto known = truth_.find(stream.id);
     if (known == truth_.end()) return;
     std::vector<int64_t> depth;  // generated tokens before it; -1: on no path of the truth
@@ -46,8 +43,12 @@ class ScriptedTree final : public Drafter {
 
  private:
   const Truth& truth_;
-  int64_t longest_, probes_;
+  int64_t probes_;
 };
+
+std::unique_ptr<Drafter> tree_of(const Truth& truth, int64_t longest, int64_t probes) {
+  return text_drafter({.longest = longest, .trees = true}, std::make_unique<ScriptedTree>(truth, probes));
+}
 
 // A datastore of the answers that plain decoding gave, so that the drafter rest is often right.
 std::string datastore_of(const LanguageModel& model, const Truth& truth) {
@@ -84,8 +85,7 @@ TEST_P(DraftTrees, EventsAreThoseOfPlainDecoding) {
         const bool registered = text.find(':') != std::string::npos;
         drafting.drafter = registered ? text : "ngram:k=11,branches=1";
         auto core =
-            core_with(model_, drafting,
-                      registered ? nullptr : std::make_unique<ScriptedTree>(plain.truth, 11, *drafter == 'p' ? 4 : 0));
+            core_with(model_, drafting, registered ? nullptr : tree_of(plain.truth, 11, *drafter == 'p' ? 4 : 0));
         ASSERT_TRUE(core);
         const DraftOutcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
@@ -107,7 +107,7 @@ TEST_P(DraftTrees, TheRightPathIsKeptWhereverItIs) {
   const DraftOutcome plain = run_requests(*make_core(model_, options()), requests, 0);
   EngineOptions o = options(2);
   o.drafter = "ngram:k=24";
-  auto drafter = std::make_unique<ScriptedTree>(plain.truth, 24, 0);
+  auto drafter = tree_of(plain.truth, 24, 0);
   const DraftOutcome drafted = run_requests(*core_with(model_, o, std::move(drafter)), requests, 0);
   EXPECT_EQ(drafted.emitted, plain.emitted);
   EXPECT_LT(drafted.steps, plain.steps * 2 / 3);
@@ -116,8 +116,7 @@ TEST_P(DraftTrees, TheRightPathIsKeptWhereverItIs) {
 // Blocks that streams leave in the prefix index hold kept tokens only, at the slots of a chain.
 TEST_P(DraftTrees, ThePrefixIndexGetsThePathOnly) {
   ASSERT_TRUE(model_);
-  expect_kept_prefixes(model_, "ngram:k=15",
-                       [](const Truth& truth) { return std::make_unique<ScriptedTree>(truth, 15, 2); });
+  expect_kept_prefixes(model_, "ngram:k=15", [](const Truth& truth) { return tree_of(truth, 15, 2); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DraftTrees, ::testing::Values("llama", "gemma3", "qwen3moe", "deepseek2"),

@@ -294,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(Isas, EncodedContexts, ::testing::ValuesIn(isa_levels()
 class EncodedPieces : public ::testing::Test {
  protected:
   std::unique_ptr<EncodedDocuments> load(const EncoderChoice& choice) const {
-    auto made = EncodedDocuments::load(choice, *model_, model_->parts().threads->get(1), options(), 64);
+    auto made = EncodedDocuments::load(choice, *model_, model_->parts().threads->get(1),
+                                       find_kv_formats(options().kv_format, model_->parts().kernels).value(), 64);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? std::move(*made) : nullptr;
   }

@@ -27,7 +27,7 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
         drafting.drafter = scripted ? "ngram" : drafter;
         const bool chosen = std::string(drafter).starts_with("best");  // how much of it runs depends on the time
         drafting.draft_length = chosen ? "auto" : "fixed";
-        auto core = core_with(model_, drafting, scripted ? std::make_unique<Scripted>(plain.truth, 5, 0.3) : nullptr);
+        auto core = core_with(model_, drafting, scripted ? scripted_drafter(plain.truth, 5, 0.3) : nullptr);
         const DraftOutcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
         if (!chosen) {
@@ -54,7 +54,7 @@ TEST_P(EngineDrafts, RowsOfADraftAreThoseOfSingleSteps) {
   const Truth truth{{1, plain.tokens}};
   EngineOptions o = options();
   o.drafter = "ngram:k=6";
-  auto core = core_with(model_, o, std::make_unique<Scripted>(truth, 6, 0));
+  auto core = core_with(model_, o, scripted_drafter(truth, 6, 0));
   ASSERT_TRUE(core->add(1, request).ok());
   std::vector<std::vector<float>> rows;
   std::vector<TokenEvent> events;
@@ -115,8 +115,7 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   const DraftOutcome plain = run_requests(*make_core(model_, options()), requests, 0);
   EngineOptions o = options();
   o.drafter = "ngram:k=4";
-  const DraftOutcome wrong =
-      run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
+  const DraftOutcome wrong = run_requests(*core_with(model_, o, scripted_drafter(plain.truth, 4, 2)), requests, 0);
   EXPECT_EQ(wrong.emitted, plain.emitted);
   EXPECT_EQ(wrong.steps, plain.steps);
   EXPECT_EQ(wrong.stats.accepted_tokens, 0);
@@ -125,8 +124,7 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
 
 TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
   ASSERT_TRUE(model_);
-  expect_kept_prefixes(model_, "ngram:k=6",
-                       [](const Truth& truth) { return std::make_unique<Scripted>(truth, 6, 0.4); });
+  expect_kept_prefixes(model_, "ngram:k=6", [](const Truth& truth) { return scripted_drafter(truth, 6, 0.4); });
 }
 
 // Plans that are recorded with this drafter replay with the same events.

@@ -46,21 +46,19 @@ CodecAnswers codec_answers_of(EngineCore& core) {
 }
 
 // Knows the answer, and drafts it with a mistake in every fourth token or so.
-class MistakenDrafter final : public Drafter {
+class MistakenDrafter final : public TextDrafter {
  public:
-  MistakenDrafter(std::vector<TokenId> answer, int64_t longest) : answer_(std::move(answer)), longest_(longest) {}
-  int64_t longest() const override { return longest_; }
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
+  explicit MistakenDrafter(std::vector<TokenId> answer) : answer_(std::move(answer)) {}
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     for (int64_t i = 0; i < most; ++i) {
       const auto at = static_cast<size_t>(stream.generated() + i);
       const bool mistake = philox_uniform(3, at, static_cast<uint64_t>(i)) < 0.25;
-      out.push_back(mistake ? answer_[at] ^ 1 : answer_[at]);
+      out.tokens.push_back(mistake ? answer_[at] ^ 1 : answer_[at]);
     }
   }
 
  private:
   std::vector<TokenId> answer_;
-  int64_t longest_;
 };
 
 class KvCodecBits : public ::testing::TestWithParam<CodecCase> {
@@ -204,8 +202,9 @@ TEST_P(KvCodecBits, DoNotDependOnRejectedDrafts) {
     o.drafter = "ngram:k=" + std::to_string(drafted);  // the tail is as long as its drafts need
     auto executor = CpuExecutor::create(model_, o);
     ASSERT_TRUE(executor.ok());
-    auto core = EngineCore::create(std::move(*executor), o, nullptr, nullptr,
-                                   std::make_unique<MistakenDrafter>(plain.at({1, 0}).first, drafted));
+    auto core = EngineCore::create(
+        std::move(*executor), o, nullptr, nullptr,
+        text_drafter({.longest = drafted}, std::make_unique<MistakenDrafter>(plain.at({1, 0}).first)));
     ASSERT_TRUE(core.ok());
     ASSERT_TRUE((*core)->add(1, longest).ok());
     EXPECT_EQ(codec_answers_of(**core), plain) << drafted;

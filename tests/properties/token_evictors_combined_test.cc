@@ -24,25 +24,26 @@ struct EvictedAnswer {
 using EvictedAnswers = std::map<RequestId, EvictedAnswer>;
 
 // Knows the answers, and drafts them with a mistake in each token at this rate.
-class KnowingDrafter final : public Drafter {
+class KnowingDrafter final : public TextDrafter {
  public:
-  KnowingDrafter(const EvictedAnswers& answers, int64_t longest, double wrong)
-      : answers_(answers), longest_(longest), wrong_(wrong) {}
-  int64_t longest() const override { return longest_; }
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
+  KnowingDrafter(const EvictedAnswers& answers, double wrong) : answers_(answers), wrong_(wrong) {}
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     const auto& answer = answers_.at(stream.id).tokens;
     for (int64_t i = 0; i < most; ++i) {
       const auto at = static_cast<size_t>(stream.generated() + i);
       const bool mistake = philox_uniform(stream.id, 78, at + 1000 * static_cast<size_t>(i)) < wrong_;
-      out.push_back(mistake ? answer[at] ^ 1 : answer[at]);
+      out.tokens.push_back(mistake ? answer[at] ^ 1 : answer[at]);
     }
   }
 
  private:
   const EvictedAnswers& answers_;
-  int64_t longest_;
   double wrong_;
 };
+
+std::unique_ptr<Drafter> knowing_drafter(const EvictedAnswers& answers, int64_t longest, double wrong) {
+  return text_drafter({.longest = longest}, std::make_unique<KnowingDrafter>(answers, wrong));
+}
 
 struct CombinedCase {
   const char* evictor;
@@ -125,7 +126,7 @@ TEST_P(EvictorsCombined, DraftsAreThoseOfPlainDecoding) {
       SCOPED_TRACE(fmt::format("wrong {}, longest {}", wrong, longest));
       EngineOptions o = evicting(options(2, 60, 4));
       o.drafter = fmt::format("ngram:n=3,min=1,k={}", longest);
-      auto drafting = core(o, wrong < 0 ? nullptr : std::make_unique<KnowingDrafter>(plain, longest, wrong));
+      auto drafting = core(o, wrong < 0 ? nullptr : knowing_drafter(plain, longest, wrong));
       expect_same(run(*drafting, all), plain);
       EXPECT_GT(drafting->stats().drafted_tokens, 0);
       EXPECT_EQ(drafting->stats().accepted_tokens > 0, wrong < 2);
@@ -140,7 +141,7 @@ TEST_P(EvictorsCombined, DraftsEndWhereTheEvictorChooses) {
   const EvictedAnswers plain = alone(one);
   EngineOptions o = evicting(options());
   o.drafter = "ngram:k=64";
-  auto drafting = core(o, std::make_unique<KnowingDrafter>(plain, 64, 0));
+  auto drafting = core(o, knowing_drafter(plain, 64, 0));
   expect_same(run(*drafting, one), plain);
   const RequestTimings& t = plain.at(1).timings;
   EXPECT_GE(t.evictions, 3);

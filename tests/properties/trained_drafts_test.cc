@@ -60,16 +60,12 @@ TEST_P(TrainedDrafts, RecordedPlansReplay) {
   for (size_t i = 0; i < recorded.size(); ++i) EXPECT_EQ(written(recorded[i]), written(replayed[i]));
 }
 
-// Another drafter, whose drafts are noted by the tokens that they follow.
-class Noted final : public Drafter {
+// Another drafter with a model, whose drafts are noted by the tokens that they follow.
+class Noted final : public ModelDrafter {
  public:
   using Drafts = std::map<std::vector<TokenId>, std::vector<TokenId>>;
-  Noted(const std::string& name, Drafts& drafts) : inner_(std::move(make_drafter(name).value())), drafts_(drafts) {}
-  int64_t longest() const override { return inner_->longest(); }
-  int64_t depth() const override { return inner_->depth(); }
-  bool trees() const override { return inner_->trees(); }
-  bool has_model() const override { return true; }
-  std::shared_ptr<DraftMemory> remember(const Sequence& s) const override { return inner_->remember(s); }
+  Noted(std::unique_ptr<ModelDrafter> inner, Drafts& drafts) : inner_(std::move(inner)), drafts_(drafts) {}
+  std::shared_ptr<DraftMemory> remember() const override { return inner_->remember(); }
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     inner_->propose_all(chunks, model);
     for (const DraftChunk& chunk : chunks)
@@ -78,9 +74,15 @@ class Noted final : public Drafter {
   void follow(std::span<const DraftChunk> chunks, DraftModel& model) override { inner_->follow(chunks, model); }
 
  private:
-  std::unique_ptr<Drafter> inner_;
+  std::unique_ptr<ModelDrafter> inner_;
   Drafts& drafts_;
 };
+
+std::unique_ptr<Drafter> noted_drafter(const std::string& name, Noted::Drafts& drafts) {
+  auto drafter = make_drafter(name).value();
+  drafter->model->drafter = std::make_unique<Noted>(std::move(drafter->model->drafter), drafts);
+  return drafter;
+}
 
 // A stream that has drafted, was preempted, and shares its blocks drafts what a stream drafts that begins there.
 TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
@@ -93,7 +95,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
     Noted::Drafts noted, fresh;
     EngineOptions drafting = o;
     drafting.drafter = drafter;
-    run_requests(*core_with(model_, drafting, std::make_unique<Noted>(drafter, noted)), requests, 2);
+    run_requests(*core_with(model_, drafting, noted_drafter(drafter, noted)), requests, 2);
     EngineOptions plenty = options(1, 512, 16);
     plenty.prefix_cache = false;
     plenty.drafter = drafter;
@@ -104,7 +106,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
       r.prompt.assign(tokens.begin(), tokens.end() - 1);
       again.push_back(std::move(r));
     }
-    run_requests(*core_with(model_, plenty, std::make_unique<Noted>(drafter, fresh)), again, 1);
+    run_requests(*core_with(model_, plenty, noted_drafter(drafter, fresh)), again, 1);
     int64_t compared = 0;
     for (const auto& [tokens, draft] : noted) {
       const auto same = fresh.find(tokens);
@@ -144,7 +146,7 @@ std::vector<TokenId> draft_behind(const std::vector<TokenId>& tokens, const std:
   r.prompt.assign(tokens.begin(), tokens.end() - 1);
   r.sampling = {.temperature = 0};
   Noted::Drafts noted;
-  run_requests(*core_with(model, o, std::make_unique<Noted>(drafter, noted)), {r}, 1);
+  run_requests(*core_with(model, o, noted_drafter(drafter, noted)), {r}, 1);
   const auto found = noted.find(tokens);
   return found == noted.end() ? std::vector<TokenId>() : found->second;
 }

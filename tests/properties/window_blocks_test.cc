@@ -217,12 +217,10 @@ TEST_P(WindowBlocks, DraftsAreVerifiedWithTheSameBits) {
 }
 
 // Three right tokens in a tree, each behind a wrong one.
-class TreeOfTruth final : public Drafter {
+class TreeOfTruth final : public TextDrafter {
  public:
   explicit TreeOfTruth(std::vector<TokenId> truth) : truth_(std::move(truth)) {}
-  int64_t longest() const override { return 6; }
-  bool trees() const override { return true; }
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     const int64_t next = stream.generated();
     if (most < 6 || next + 3 > std::ssize(truth_)) return;
     for (int64_t i = 0; i < 3; ++i) {
@@ -242,7 +240,8 @@ TEST_P(WindowBlocks, KeptTokensOfATreeMoveInEveryGroup) {
   const auto expected = run(keeping(long_options()), requests);
   EngineOptions o = long_options();
   o.drafter = "ngram:k=11,branches=1";
-  auto core = core_with(model_, o, std::make_unique<TreeOfTruth>(expected.at(1).tokens));
+  auto core = core_with(
+      model_, o, text_drafter({.longest = 6, .trees = true}, std::make_unique<TreeOfTruth>(expected.at(1).tokens)));
   ASSERT_TRUE(core && core->kv().gives_back());
   const DraftOutcome drafted = run_requests(*core, requests, 1);
   const DraftOutcome plain = run_requests(*make_core(model_, keeping(long_options())), requests, 1);

@@ -39,7 +39,7 @@ class SpecRun final : public SuiteRun {
       }
       const auto tokens = static_cast<double>(answer.timings.generated_tokens);
       const double seconds = answer.timings.decode_seconds;
-      MILLRACE_TRY(const int64_t steps, model_passes(answer.timings, configs_[config].engine.drafter));
+      const int64_t steps = model_passes(answer.timings, configs_[config].drafts_with_model);
       const auto passes = static_cast<double>(steps);
       out.push_back({passes > 0 ? tokens / passes : kNoValue, seconds > 0 ? (tokens - 1) / seconds : kNoValue,
                      answer.tokens == base_tokens_ ? 1.0 : 0.0});

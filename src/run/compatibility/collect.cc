@@ -7,10 +7,9 @@
 
 #include "attention/dynamic_pattern.h"
 #include "attention/pattern_layers.h"
-#include "kv/prefix_evictor.h"
 #include "models/mixers/mixer.h"
 #include "run/compatibility/rules.h"
-#include "run/kv_places.h"
+#include "run/draft_models/loader.h"
 #include "run/own_stream.h"
 #include "run/window_blocks.h"
 
@@ -24,9 +23,9 @@ std::string member_name(std::string_view text) { return std::string(text.substr(
 bool sees_window(int64_t window, int64_t context) { return window > 0 && window < context; }
 
 // The blocks that an engine has for its layers, and what they do without.
-void add_tables(const EngineMembers& members, const EvictionRule* rule, int64_t drafts, const AttentionPattern* pattern,
-                Facts& facts) {
-  const std::vector<KvLayer>& layers = members.layers;
+void add_tables(const EnginePlan& plan, const std::vector<KvLayer>& layers, int64_t context, Facts& facts) {
+  const EvictionRule* rule = plan.evictor.get();
+  const int64_t drafts = plan.longest_draft();
   const std::string engine = "this engine", evictor = rule ? fmt::format("evictor {}", rule->text) : "";
   const bool by_layer = rule && rule->by_layer(), by_head = rule && rule->by_head();
   const int64_t heads = layers.empty() ? 0 : layers.front().kv_heads;
@@ -35,83 +34,72 @@ void add_tables(const EngineMembers& members, const EvictionRule* rule, int64_t 
   facts.add_if(!by_layer || (!by_head && heads > 1), kSharedHeads, engine);
   facts.add_if(by_head && heads > 1, kHeadTables, engine);
   facts.add_if(!rule && facts.has(kWindows), kWindowsTogether, engine);
-  const EngineOptions& options = members.options;
-  KvLayout layout = members.formats.layout(options.block_tokens, layers, drafts);
+  const EngineOptions& options = plan.options;
+  KvLayout layout = plan.formats.layout(options.block_tokens, layers, drafts);
   const int64_t step = std::max(options.batch_tokens, options.max_streams) + drafts;
-  if (!by_layer) split_window_blocks(layout, options, members.context, step);
+  if (!by_layer) split_window_blocks(layout, plan, context, step);
   facts.add_if(rule && !layout.windows.empty(), kEvictedWindows, evictor);
   facts.add_if(!rule && !layout.windows.empty(), kWindowTables, engine);
   const bool gives_back = layout.window > 0 || !layout.windows.empty();
   facts.add_if(!rule && gives_back, kDroppedWindows, engine);
   facts.add_if(!gives_back, kNoWindowTables, engine);
-  if (options.kv_pool != "virtual") return;
+  if (plan.pool != KvPoolMode::virtual_ranges) return;
   facts.add(kVirtualPool, "KV pool virtual");
-  KvLayout pages = members.formats.layout(options.block_tokens, layers, drafts);
-  const bool whole = pattern && add_pattern_layers(pages, pattern, members.context).ok() &&
-                     pages.use_whole_pages(sysconf(_SC_PAGESIZE)).ok();
+  const AttentionPattern* pattern = plan.switches.attention.pattern;
+  KvLayout pages = plan.formats.layout(options.block_tokens, layers, drafts);
+  const bool whole =
+      pattern && add_pattern_layers(pages, pattern, context).ok() && pages.use_whole_pages(sysconf(_SC_PAGESIZE)).ok();
   facts.add_if(whole && pattern->block() % pages.block_tokens != 0, kWidePages, "KV pool virtual");
 }
 
-void add_places(const EngineOptions& options, Facts& facts) {
-  facts.add_if(has_tier(options), kTier,
-               "KV tier " + (options.kv_tier.empty() ? std::string("memory") : member_name(options.kv_tier)));
-  if (!has_store(options)) return;
-  const std::string store =
-      "KV store " + (options.kv_store.empty() ? std::string("ssd") : member_name(options.kv_store));
-  facts.add(kStore, store);
-  facts.add_if(!options.kv_store.empty(), kNamedStore, store);
-  facts.add_if(options.kv_ssd_fetch < 1, kFetchesPart, store + " that fetches a part");
+void add_places(const EnginePlan& plan, Facts& facts) {
+  if (plan.tier) facts.add(kTier, plan.tier->label);
+  if (!plan.store) return;
+  facts.add(kStore, plan.store->label);
+  facts.add_if(!plan.options.kv_store.empty(), kNamedStore, plan.store->label);
+  facts.add_if(plan.options.kv_ssd_fetch < 1, kFetchesPart, plan.store->label + " that fetches a part");
 }
 
 // Which blocks are important is observed where prompts share blocks.
-Result<void> add_importance(const EngineMembers& members, Facts& facts) {
-  const EngineOptions& options = members.options;
+void add_importance(const EnginePlan& plan, Facts& facts) {
   const auto raw = [](const auto& codec) { return codec && codec->residual() > 0; };
-  if (!options.prefix_cache || raw(members.formats.codec) || raw(members.formats.window_codec)) return {};
-  if (const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict))
-    facts.add_if(evictor->needs & kNeedsAttentionMass, kBlockImportance, "prefix evictor " + options.prefix_evict);
-  if (!has_store(options)) return {};
-  MILLRACE_TRY(const auto store, chosen_store(options));
-  const bool ordered = store.options.given("order") && store.options.text("order") == "importance";
-  facts.add_if(ordered, kBlockImportance, *facts.who(kStore) + " in order of importance");
-  return {};
+  if (!plan.options.prefix_cache || raw(plan.formats.codec) || raw(plan.formats.window_codec)) return;
+  facts.add_if(plan.prefix_evictor && (plan.prefix_evictor->needs & kNeedsAttentionMass), kBlockImportance,
+               "prefix evictor " + plan.options.prefix_evict);
+  if (plan.store && by_importance(*plan.store))
+    facts.add(kBlockImportance, plan.store->label + " in order of importance");
 }
 
 // The engine's context, and whether documents beside a codec have rows.
-Result<void> add_engine_context(const EngineMembers& members, Facts& facts) {
-  const EngineOptions& options = members.options;
-  MILLRACE_TRY(const auto context, make_document_context(options.document_context));
-  const std::string name = "context " + member_name(options.document_context);
-  facts.add_if(context != nullptr, kContext, name);
+void add_engine_context(const EnginePlan& plan, Facts& facts) {
+  const DocumentContext* context = plan.documents.get();
+  const std::string name = "context " + member_name(plan.options.document_context);
+  facts.add_if(context, kContext, name);
   facts.add_if(context && context->encoder(), kEncoder, name);
-  if (!members.formats.encodes()) return {};
-  const std::string codec = "KV format " + options.kv_format;
+  if (!plan.formats.encodes()) return;
+  const std::string codec = "KV format " + plan.options.kv_format;
   facts.add_if(facts.has(kPatternRows), kEncodesBesideRows, codec);
   facts.add_if(!context || context->encoder(), kNoDocumentRows, codec);
-  return {};
 }
 
 }  // namespace
 
 void add_drafter(const Drafter& drafter, const std::string& text, Facts& facts) {
   const std::string who = text.empty() ? "this drafter" : "drafter " + member_name(text);
-  const FeatureChoice* features = drafter.features();
-  const bool model = drafter.has_model() && !drafter.skips();
+  const DraftModelLoader* model = draft_model_loader(&drafter);
   facts.add(kDrafts, who);
   facts.add_if(drafter.trees(), kDraftsTrees, who);
-  facts.add_if(model, kDraftModel, who);
-  facts.add_if(features, kReadsHiddenStates, who);
-  facts.add_if(drafter.skips(), kSkipsLayers, who);
-  using Kind = FeatureChoice::Kind;
-  const bool keeps =
-      features && (features->kind == Kind::medusa || features->kind == Kind::eagle || features->kind == Kind::mtp);
-  facts.add_if(keeps, kHiddenRows, who);
-  facts.add_if(model && (!features || features->kind != Kind::pass), kDrafterLayers, who);
+  if (!model) return;
+  facts.add_if(model->second, kDraftModel, who);
+  facts.add_if(model->hidden_states, kReadsHiddenStates, who);
+  facts.add_if(!model->second, kSkipsLayers, who);
+  facts.add_if(model->hidden_rows, kHiddenRows, who);
+  facts.add_if(model->layers, kDrafterLayers, who);
 }
 
-void add_draft_windows(const ArchSpec& spec, int64_t context, const std::string& text, Facts& facts) {
+void add_draft_windows(std::span<const KvLayer> layers, int64_t context, const std::string& text, Facts& facts) {
   const bool windows =
-      std::ranges::any_of(spec.layers, [&](const LayerSpec& layer) { return sees_window(layer.window, context); });
+      std::ranges::any_of(layers, [&](const KvLayer& layer) { return sees_window(layer.window, context); });
   facts.add_if(windows, kDraftWindows, "drafter " + member_name(text));
 }
 
@@ -176,27 +164,18 @@ void add_model(const ArchSpec& spec, int64_t context, Facts& facts) {
   facts.add_if(!spec.gates.selects, kNoSelectionGates, who);
 }
 
-Result<void> add_engine(const EngineMembers& members, Facts& facts) {
-  const EngineOptions& options = members.options;
-  int64_t drafts = 0;
-  if (!options.drafter.empty()) {
-    MILLRACE_TRY(const auto drafter, make_drafter(options.drafter));
-    add_drafter(*drafter, options.drafter, facts);
-    drafts = drafter->longest();
-  }
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  add_kv_format(members.formats, options.kv_format, facts);
-  add_switches(switches, facts);
-  add_tables(members, rule.get(), drafts, switches.attention.pattern, facts);
-  add_places(options, facts);
-  MILLRACE_TRY_VOID(add_importance(members, facts));
-  return add_engine_context(members, facts);
+void add_engine(const EnginePlan& plan, const std::vector<KvLayer>& layers, int64_t context, Facts& facts) {
+  if (plan.drafter) add_drafter(*plan.drafter, plan.options.drafter, facts);
+  add_kv_format(plan.formats, plan.options.kv_format, facts);
+  add_switches(plan.switches, facts);
+  add_tables(plan, layers, context, facts);
+  add_places(plan, facts);
+  add_importance(plan, facts);
+  add_engine_context(plan, facts);
 }
 
-Result<void> resolve_engine(const EngineOptions& options, Facts facts) {
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  if (rule) add_evictor(*rule, facts);
+Result<void> resolve_engine(const EvictionRule* evictor, Facts facts) {
+  if (evictor) add_evictor(*evictor, facts);
   return resolve(facts);
 }
 

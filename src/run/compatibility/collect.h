@@ -2,20 +2,18 @@
 // are: their interfaces and records have no other code for it.
 #pragma once
 
-#include "attention/pattern.h"
-#include "context/document_context.h"
-#include "kv/kv_formats.h"
-#include "kv/token_evictor.h"
-#include "millrace/options.h"
+#include <span>
+#include <string>
+#include <vector>
+
 #include "millrace/request.h"
 #include "models/arch_spec.h"
-#include "models/forward_switches.h"
 #include "run/compatibility/facts.h"
-#include "speculate/drafter.h"
+#include "run/engine_plan.h"
 
 namespace millrace {
 
-// `text`: as the options name the member.
+// `text`: as the options name the member; "": nothing names it.
 void add_drafter(const Drafter& drafter, const std::string& text, Facts& facts);
 void add_evictor(const EvictionRule& rule, Facts& facts);
 void add_kv_format(const KvFormats& formats, const std::string& text, Facts& facts);
@@ -24,21 +22,13 @@ void add_switches(const ForwardSwitches& switches, Facts& facts);
 void add_model(const ArchSpec& spec, int64_t context, Facts& facts);
 // States the facts of what a model's streams keep; also used where no model is known.
 void add_layers(std::span<const KvLayer> layers, int64_t context, Facts& facts);
-// A draft model, whose layers share the blocks of the engine's.
-void add_draft_windows(const ArchSpec& spec, int64_t context, const std::string& text, Facts& facts);
+// The layers of a whole draft model, which share the blocks of the engine's.
+void add_draft_windows(std::span<const KvLayer> layers, int64_t context, const std::string& text, Facts& facts);
 
-// What an engine of these options is made of. `layers`: of its model, which add_model() or add_layers() has stated.
-// Errors: user (a member that cannot be made).
-struct EngineMembers {
-  const EngineOptions& options;
-  const KvFormats& formats;
-  const std::vector<KvLayer>& layers;
-  int64_t context = 0;
-};
-Result<void> add_engine(const EngineMembers& members, Facts& facts);
-// With the evictor that the options name, of requests that name none. `facts` of the engine. Errors: user, and those of
-// resolve().
-Result<void> resolve_engine(const EngineOptions& options, Facts facts);
+// What an engine of this plan is made of. `layers`: of its model, which add_model() or add_layers() has stated.
+void add_engine(const EnginePlan& plan, const std::vector<KvLayer>& layers, int64_t context, Facts& facts);
+// With the evictor of requests that name none. `facts` of the engine. Errors: those of resolve().
+Result<void> resolve_engine(const EvictionRule* evictor, Facts facts);
 // Passes of a model without an engine. `rule`: null is none. Errors: those of resolve().
 Result<void> resolve_pass(const ArchSpec& spec, const KvFormats& formats, const std::string& kv_format,
                           const ForwardSwitches& switches, const EvictionRule* rule, int64_t context);

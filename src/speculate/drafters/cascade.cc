@@ -12,18 +12,11 @@ namespace {
 
 constexpr int64_t kMaxCascaded = 64;
 
-class Cascade final : public Drafter {
+class Cascade final : public ModelDrafter {
  public:
-  Cascade(std::string path, int64_t drafted, int64_t tail, int64_t guesses, int64_t bigrams)
-      : path_(std::move(path)), drafted_(drafted), tail_(tail), bigrams_(bigrams), chain_(guesses, bigrams) {}
+  Cascade(int64_t drafted, int64_t guesses, int64_t bigrams) : drafted_(drafted), chain_(guesses, bigrams) {}
 
-  int64_t longest() const override { return drafted_ + tail_; }
-  bool has_model() const override { return true; }
-  std::string model_path() const override { return path_; }
-  int64_t model_rows() const override { return longest() + 1; }
-  int64_t memory_bytes() const override { return sizeof(ChainMemory); }
-  int64_t shared_bytes(int64_t) const override { return MaxGram::bytes(bigrams_); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override { return std::make_shared<ChainMemory>(); }
+  std::shared_ptr<DraftMemory> remember() const override { return std::make_shared<ChainMemory>(); }
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     chain_.draft(chunks, drafted_, false, model);
@@ -38,8 +31,7 @@ class Cascade final : public Drafter {
   void follow(std::span<const DraftChunk> chunks, DraftModel& model) override { chain_.follow(chunks, model); }
 
  private:
-  std::string path_;
-  int64_t drafted_, tail_, bigrams_;
+  int64_t drafted_;
   GuessedChain chain_;
 };
 
@@ -50,8 +42,13 @@ Result<std::unique_ptr<Drafter>> make_cascade_drafter(const OptionValues& option
   if (drafted + tail > kMaxCascaded)
     return Error::user(fmt::format("tail: {} tokens behind k={} are {}; a draft has at most {}", tail, drafted,
                                    drafted + tail, kMaxCascaded));
-  return std::unique_ptr<Drafter>(std::make_unique<Cascade>(options.text("model"), drafted, tail,
-                                                            options.integer("guess"), options.integer("bigrams")));
+  const int64_t longest = drafted + tail, bigrams = options.integer("bigrams");
+  return drafter_of(
+      {.sizes = {.longest = longest, .stream_bytes = sizeof(ChainMemory), .shared_bytes = MaxGram::bytes(bigrams)},
+       .depth = longest,
+       .rows = longest + 1,
+       .spec = {.options = options},
+       .drafter = std::make_unique<Cascade>(drafted, options.integer("guess"), bigrams)});
 }
 
 }  // namespace millrace

@@ -20,17 +20,9 @@
 namespace millrace {
 namespace {
 
-class ModelDrafter final : public Drafter {
+class WholeModelDrafter final : public ModelDrafter {
  public:
-  ModelDrafter(std::string path, int64_t drafted, int64_t branches)
-      : path_(std::move(path)), drafted_(drafted), branches_(branches) {}
-
-  int64_t longest() const override { return drafted_ * branches_; }
-  bool trees() const override { return branches_ > 1; }
-  int64_t depth() const override { return drafted_; }
-  int64_t model_rows() const override { return branches_; }
-  bool has_model() const override { return true; }
-  std::string model_path() const override { return path_; }
+  WholeModelDrafter(int64_t drafted, int64_t branches) : drafted_(drafted), branches_(branches) {}
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     begin(chunks.size());
@@ -74,7 +66,7 @@ class ModelDrafter final : public Drafter {
   }
 
   void link(Draft& draft) const {
-    draft.parents.reserve(static_cast<size_t>(longest()));
+    draft.parents.reserve(static_cast<size_t>(drafted_ * branches_));
     draft.parents.resize(draft.tokens.size());
     for (int64_t i = 0; i < draft.size(); ++i)
       draft.parents[static_cast<size_t>(i)] = static_cast<int32_t>(std::max<int64_t>(-1, i - branches_));
@@ -106,7 +98,6 @@ class ModelDrafter final : public Drafter {
     chunks_.resize(left);
   }
 
-  std::string path_;
   int64_t drafted_;  // by each branch
   int64_t branches_;
   std::vector<DraftRun> runs_;             // of the next pass
@@ -120,7 +111,11 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options)
   if (branches > 1 && k * branches > kMaxTreeTokens)
     return Error::user(fmt::format("branches: {} branches of k={} tokens are {}; a tree has at most {}", branches, k,
                                    k * branches, kMaxTreeTokens));
-  return std::unique_ptr<Drafter>(std::make_unique<ModelDrafter>(options.text("model"), k, branches));
+  return drafter_of({.sizes = {.longest = k * branches, .trees = branches > 1},
+                     .depth = k,
+                     .rows = branches,
+                     .spec = {.options = options},
+                     .drafter = std::make_unique<WholeModelDrafter>(k, branches)});
 }
 
 }  // namespace millrace

@@ -9,7 +9,7 @@ namespace millrace {
 Result<std::unique_ptr<Drafter>> make_eagle_drafter(const OptionValues& options) {
   MILLRACE_TRY(const LayerTree tree, read_layer_tree(options));
   if (options.text("model").empty()) return Error::user("model: must name the folder of a checkpoint, model=PATH");
-  return make_layer_drafter(FeatureChoice::Kind::eagle, options.text("model"), tree);
+  return make_layer_drafter({"eagle", options}, tree);
 }
 
 }  // namespace millrace

@@ -7,9 +7,7 @@
 namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_kangaroo_drafter(const OptionValues& options) {
-  const FeatureChoice choice{.kind = FeatureChoice::Kind::kangaroo, .exit = options.integer("exit")};
-  return make_exit_drafter({.features = choice, .path = options.text("model")},
-                           {options.integer("k"), options.number("p"), 0});
+  return make_exit_drafter({"kangaroo", options}, {options.integer("k"), options.number("p"), 0});
 }
 
 }  // namespace millrace

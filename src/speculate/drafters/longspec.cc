@@ -9,7 +9,7 @@ namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_longspec_drafter(const OptionValues& options) {
   MILLRACE_TRY(const LayerTree tree, read_layer_tree(options));
-  return make_layer_drafter(FeatureChoice::Kind::longspec, options.text("model"), tree);
+  return make_layer_drafter({"longspec", options}, tree);
 }
 
 }  // namespace millrace

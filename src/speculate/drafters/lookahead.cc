@@ -110,19 +110,15 @@ struct LookaheadMemory final : DraftMemory {
   NgramPool pool;
 };
 
-class Lookahead final : public Drafter {
+class Lookahead final : public TextDrafter {
  public:
   Lookahead(int64_t columns, int64_t n, int64_t branches) : columns_(columns), n_(n), branches_(branches) {}
 
-  int64_t longest() const override { return (n_ - 1) * (columns_ + branches_); }
-  bool trees() const override { return true; }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override {
+  std::shared_ptr<DraftMemory> remember() const override {
     return std::make_shared<LookaheadMemory>(columns_, n_, branches_);
   }
 
-  int64_t memory_bytes() const override { return LookaheadMemory(columns_, n_, branches_).bytes(); }
-
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     auto& memory = static_cast<LookaheadMemory&>(*stream.draft.memory);
     if (memory.levels == 0) {
       memory.levels = 1;
@@ -218,7 +214,8 @@ Result<std::unique_ptr<Drafter>> make_lookahead_drafter(const OptionValues& opti
   if (tokens > kMaxTreeTokens)
     return Error::user(
         fmt::format("(n - 1) * (w + g) is {} tokens; a step runs at most {} of a stream", tokens, kMaxTreeTokens));
-  return std::unique_ptr<Drafter>(std::make_unique<Lookahead>(columns, n, branches));
+  return text_drafter({.longest = tokens, .trees = true, .stream_bytes = LookaheadMemory(columns, n, branches).bytes()},
+                      std::make_unique<Lookahead>(columns, n, branches));
 }
 
 }  // namespace millrace

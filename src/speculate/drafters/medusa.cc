@@ -15,21 +15,13 @@
 namespace millrace {
 namespace {
 
-class Medusa final : public Drafter {
+class Medusa final : public ModelDrafter {
  public:
-  Medusa(std::string path, int64_t heads, int64_t tokens, int64_t top)
-      : path_(std::move(path)), choice_{FeatureChoice::Kind::medusa, heads}, tokens_(tokens), top_(top) {}
-
-  int64_t longest() const override { return tokens_; }
-  int64_t depth() const override { return std::min(tokens_, choice_.heads); }
-  bool trees() const override { return top_ > 1; }
-  bool has_model() const override { return true; }
-  std::string model_path() const override { return path_; }
-  const FeatureChoice* features() const override { return &choice_; }
+  Medusa(int64_t heads, int64_t top) : heads_(static_cast<size_t>(heads)), top_(top) {}
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     runs_.clear();
-    picks_.resize(chunks.size() * static_cast<size_t>(choice_.heads));
+    picks_.resize(chunks.size() * heads_);
     chunks_.clear();
     for (const DraftChunk& chunk : chunks) {
       if (chunk.drafted == 0) continue;
@@ -45,10 +37,7 @@ class Medusa final : public Drafter {
   }
 
  private:
-  std::span<DraftPick> picks_of(size_t index) {
-    const auto heads = static_cast<size_t>(choice_.heads);
-    return std::span(picks_).subspan(index * heads, heads);
-  }
+  std::span<DraftPick> picks_of(size_t index) { return std::span(picks_).subspan(index * heads_, heads_); }
 
   // Nodes of the levels, as far as one of them may be among the tokens.
   void grow(const DraftChunk& chunk, std::span<const DraftPick> picks) {
@@ -64,9 +53,8 @@ class Medusa final : public Drafter {
 
   static constexpr int64_t kMaxCandidates = 4096;
 
-  std::string path_;
-  FeatureChoice choice_;
-  int64_t tokens_, top_;
+  size_t heads_;
+  int64_t top_;
   CandidateTree tree_;
   std::vector<DraftRun> runs_;
   std::vector<const DraftChunk*> chunks_;  // theirs
@@ -79,7 +67,10 @@ Result<std::unique_ptr<Drafter>> make_medusa_drafter(const OptionValues& options
   const int64_t heads = options.integer("k"), top = options.integer("top");
   const int64_t tokens = top > 1 ? options.integer("tokens") : std::min(heads, options.integer("tokens"));
   if (options.text("model").empty()) return Error::user("model: must name the folder of a checkpoint, model=PATH");
-  return std::unique_ptr<Drafter>(std::make_unique<Medusa>(options.text("model"), heads, tokens, top));
+  return drafter_of({.sizes = {.longest = tokens, .trees = top > 1},
+                     .depth = std::min(tokens, heads),
+                     .spec = {"medusa", options},
+                     .drafter = std::make_unique<Medusa>(heads, top)});
 }
 
 }  // namespace millrace

@@ -8,7 +8,7 @@ namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_mtp_drafter(const OptionValues& options) {
   MILLRACE_TRY(const LayerTree tree, read_layer_tree(options));
-  return make_layer_drafter(FeatureChoice::Kind::mtp, "", tree);
+  return make_layer_drafter({"mtp", options}, tree);
 }
 
 }  // namespace millrace

@@ -16,23 +16,15 @@ namespace {
 
 constexpr int64_t kMaxCompared = 256;  // matches whose continuations are compared with the draft, for each branch
 
-class Ngram final : public Drafter {
+class Ngram final : public TextDrafter {
  public:
   Ngram(int64_t most_matched, int64_t least_matched, int64_t drafted, int64_t branches)
       : most_matched_(most_matched), least_matched_(least_matched), drafted_(drafted), branches_(branches) {
     branch_.reserve(static_cast<size_t>(drafted));
   }
 
-  int64_t longest() const override { return drafted_ * branches_; }
-  bool trees() const override { return branches_ > 1; }
-
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
-    const int64_t next = find(stream.tokens, nullptr);
-    if (next > 0) follow(stream.tokens, next, std::min(most, drafted_), out);
-  }
-
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
-    if (!trees()) return propose(stream, most, out.tokens);
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
+    if (branches_ == 1) return propose_chain(stream.tokens, most, out.tokens);
     for (int64_t i = 0; i < branches_ && out.size() < most; ++i) {
       const int64_t next = find(stream.tokens, &out);
       if (next == 0) return;
@@ -43,6 +35,11 @@ class Ngram final : public Drafter {
   }
 
  private:
+  void propose_chain(const std::vector<TokenId>& tokens, int64_t most, std::vector<TokenId>& out) {
+    const int64_t next = find(tokens, nullptr);
+    if (next > 0) follow(tokens, next, std::min(most, drafted_), out);
+  }
+
   // Appends the tokens from `next` on to `out`, which is empty.
   static void follow(const std::vector<TokenId>& tokens, int64_t next, int64_t count, std::vector<TokenId>& out) {
     for (int64_t i = next; i < next + count; ++i) {
@@ -88,7 +85,8 @@ Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options)
   if (branches > 1 && branches * drafted > kMaxTreeTokens)
     return Error::user(fmt::format("branches: {} branches of k={} tokens are {}; a tree has at most {}", branches,
                                    drafted, branches * drafted, kMaxTreeTokens));
-  return std::unique_ptr<Drafter>(std::make_unique<Ngram>(most, least, drafted, branches));
+  return text_drafter({.longest = drafted * branches, .trees = branches > 1},
+                      std::make_unique<Ngram>(most, least, drafted, branches));
 }
 
 }  // namespace millrace

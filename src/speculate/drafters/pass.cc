@@ -7,27 +7,19 @@
 namespace millrace {
 namespace {
 
-class PassDrafter final : public Drafter {
+class PassDrafter final : public ModelDrafter {
  public:
-  PassDrafter(std::string path, int64_t ahead)
-      : path_(std::move(path)), choice_{.kind = FeatureChoice::Kind::pass, .heads = ahead} {}
-
-  int64_t longest() const override { return choice_.heads + 1; }
-  bool has_model() const override { return true; }
-  int64_t model_rows() const override { return longest(); }
-  std::string model_path() const override { return path_; }
-  const FeatureChoice* features() const override { return &choice_; }
+  explicit PassDrafter(int64_t longest) : longest_(static_cast<size_t>(longest)) {}
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
-    const auto most = static_cast<size_t>(longest());
     runs_.clear();
     drafts_.clear();
-    picks_.resize(most * chunks.size());
+    picks_.resize(longest_ * chunks.size());
     for (const DraftChunk& chunk : chunks) {
       if (chunk.drafted == 0) continue;
       DraftRun run{chunk.owner, chunk.stream, chunk.first, chunk.own, true};
       run.weighs = true;  // where nothing is drawn, the likeliest token is taken
-      run.picks = std::span(picks_).subspan(most * runs_.size(), static_cast<size_t>(chunk.drafted));
+      run.picks = std::span(picks_).subspan(longest_ * runs_.size(), static_cast<size_t>(chunk.drafted));
       runs_.push_back(run);
       drafts_.push_back(&chunk.stream->draft);
     }
@@ -39,17 +31,21 @@ class PassDrafter final : public Drafter {
   }
 
  private:
-  std::string path_;
-  FeatureChoice choice_;
+  size_t longest_;
   std::vector<DraftRun> runs_;
   std::vector<DraftState*> drafts_;  // theirs
-  std::vector<DraftPick> picks_;     // of all runs, longest() each
+  std::vector<DraftPick> picks_;     // of all runs, longest_ each
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_pass_drafter(const OptionValues& options) {
-  return std::unique_ptr<Drafter>(std::make_unique<PassDrafter>(options.text("model"), options.integer("k")));
+  const int64_t longest = options.integer("k") + 1;
+  return drafter_of({.sizes = {.longest = longest},
+                     .depth = longest,
+                     .rows = longest,
+                     .spec = {"pass", options},
+                     .drafter = std::make_unique<PassDrafter>(longest)});
 }
 
 }  // namespace millrace

@@ -4,19 +4,15 @@
 namespace millrace {
 namespace {
 
-class Prediction final : public Drafter {
+class Prediction final : public TextDrafter {
  public:
-  explicit Prediction(int64_t drafted) : drafted_(drafted) {}
-  int64_t longest() const override { return drafted_; }
-
- private:
-  int64_t drafted_;
+  void propose(const Sequence&, int64_t, Draft&) override {}
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_prediction_drafter(const OptionValues& options) {
-  return std::unique_ptr<Drafter>(std::make_unique<Prediction>(options.integer("k")));
+  return text_drafter({.longest = options.integer("k")}, std::make_unique<Prediction>());
 }
 
 }  // namespace millrace

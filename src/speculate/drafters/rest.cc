@@ -20,7 +20,7 @@ namespace {
 // all found, and a node costs a bounded time.
 constexpr int64_t kLooked = 16;
 
-class Rest final : public Drafter {
+class Rest final : public TextDrafter {
  public:
   Rest(Datastore store, int64_t most_matched, int64_t least_matched, int64_t drafted, int64_t branches)
       : store_(std::move(store)),
@@ -32,15 +32,13 @@ class Rest final : public Drafter {
     open_.reserve(static_cast<size_t>((longest() + 1) * kLooked));
   }
 
-  int64_t longest() const override { return drafted_ * branches_; }
-  bool trees() const override { return branches_ > 1; }
   void begin(int64_t vocab) override { vocab_ = std::min(vocab_, vocab); }
   Result<void> check(int64_t vocab, std::span<const std::string> tokens) const override {
     MILLRACE_TRY_VOID(store_.check_vocabulary(vocab, tokens.empty() ? 0 : vocabulary_hash(tokens)));
     return store_.verify();
   }
 
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     int64_t depth = 0;
     const Datastore::Range match = longest_match(stream.tokens, depth);
     if (match.count() == 0) return;
@@ -60,6 +58,9 @@ class Rest final : public Drafter {
   }
 
  private:
+  int64_t longest() const { return drafted_ * branches_; }
+  bool trees() const { return branches_ > 1; }
+
   struct Node {
     Datastore::Range range;  // its occurrences
     TokenId token;
@@ -120,7 +121,8 @@ Result<std::unique_ptr<Drafter>> make_rest_drafter(const OptionValues& options) 
     return Error::user(fmt::format("branches: {} branches of k={} tokens are {}; a tree has at most {}", branches,
                                    drafted, branches * drafted, kMaxTreeTokens));
   MILLRACE_TRY(auto store, Datastore::open(options.text("file")));
-  return std::unique_ptr<Drafter>(std::make_unique<Rest>(std::move(store), most, least, drafted, branches));
+  return text_drafter({.longest = drafted * branches, .trees = branches > 1},
+                      std::make_unique<Rest>(std::move(store), most, least, drafted, branches));
 }
 
 }  // namespace millrace

@@ -7,11 +7,9 @@
 namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options) {
-  SkipChoice skips{options.text("attn"), options.text("mlp"), options.text("skip")};
-  if (!skips.file.empty() && !(skips.attention.empty() && skips.mlp.empty()))
+  if (!options.text("skip").empty() && !(options.text("attn").empty() && options.text("mlp").empty()))
     return Error::user("skip: names a file, which says all; give it or attn and mlp");
-  return make_exit_drafter({.skips = std::move(skips)},
-                           {options.integer("k"), options.number("p"), options.number("accept")});
+  return make_exit_drafter({"self", options}, {options.integer("k"), options.number("p"), options.number("accept")});
 }
 
 }  // namespace millrace

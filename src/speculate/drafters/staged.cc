@@ -15,20 +15,11 @@
 namespace millrace {
 namespace {
 
-class Staged final : public Drafter {
+class Staged final : public ModelDrafter {
  public:
-  Staged(std::string path, int64_t drafted, int64_t nodes, int64_t guesses, int64_t bigrams)
-      : path_(std::move(path)), drafted_(drafted), nodes_(nodes), bigrams_(bigrams), chain_(guesses, bigrams) {}
+  Staged(int64_t drafted, int64_t guesses, int64_t bigrams) : drafted_(drafted), chain_(guesses, bigrams) {}
 
-  int64_t longest() const override { return nodes_; }
-  bool trees() const override { return true; }
-  int64_t depth() const override { return drafted_; }
-  bool has_model() const override { return true; }
-  std::string model_path() const override { return path_; }
-  int64_t model_rows() const override { return nodes_ + 1; }
-  int64_t memory_bytes() const override { return sizeof(ChainMemory); }
-  int64_t shared_bytes(int64_t) const override { return MaxGram::bytes(bigrams_); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override { return std::make_shared<ChainMemory>(); }
+  std::shared_ptr<DraftMemory> remember() const override { return std::make_shared<ChainMemory>(); }
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     chain_.draft(chunks, drafted_, true, model);
@@ -108,8 +99,7 @@ class Staged final : public Drafter {
     return 0;
   }
 
-  std::string path_;
-  int64_t drafted_, nodes_, bigrams_;
+  int64_t drafted_;
   GuessedChain chain_;
   std::vector<Leaf> leaves_;
 };
@@ -119,8 +109,15 @@ class Staged final : public Drafter {
 Result<std::unique_ptr<Drafter>> make_staged_drafter(const OptionValues& options) {
   const int64_t drafted = options.integer("k"), nodes = options.integer("nodes");
   if (nodes < drafted) return Error::user("nodes: must be at least k, of which they are a part");
-  return std::unique_ptr<Drafter>(std::make_unique<Staged>(options.text("model"), drafted, nodes,
-                                                           options.integer("guess"), options.integer("bigrams")));
+  const int64_t bigrams = options.integer("bigrams");
+  return drafter_of({.sizes = {.longest = nodes,
+                               .trees = true,
+                               .stream_bytes = sizeof(ChainMemory),
+                               .shared_bytes = MaxGram::bytes(bigrams)},
+                     .depth = drafted,
+                     .rows = nodes + 1,
+                     .spec = {.options = options},
+                     .drafter = std::make_unique<Staged>(drafted, options.integer("guess"), bigrams)});
 }
 
 }  // namespace millrace

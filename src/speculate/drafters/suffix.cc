@@ -21,18 +21,20 @@ struct SuffixMemory final : DraftMemory {
   SuffixAutomaton::Match older;           // its longest suffix in the older one
 };
 
-class Suffix final : public Drafter {
+class Suffix final : public TextDrafter {
  public:
   Suffix(int64_t drafted, int64_t least, double factor, double share, int64_t history)
       : drafted_(drafted), least_(least), factor_(factor), share_(share), history_(history) {}
 
-  int64_t longest() const override { return drafted_; }
-  int64_t memory_bytes() const override { return sizeof(SuffixMemory); }
-  int64_t shared_bytes(int64_t) const override { return 2 * SuffixAutomaton::bytes(half()); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override { return std::make_shared<SuffixMemory>(); }
+  DraftSizes sizes() const {
+    return {
+        .longest = drafted_, .stream_bytes = sizeof(SuffixMemory), .shared_bytes = 2 * SuffixAutomaton::bytes(half())};
+  }
+  std::shared_ptr<DraftMemory> remember() const override { return std::make_shared<SuffixMemory>(); }
 
-  void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
-    if (texts_.empty()) {  // not before there is a stream: drafters are also made to be asked for their sizes
+  void propose(const Sequence& stream, int64_t most, Draft& draft) override {
+    std::vector<TokenId>& out = draft.tokens;
+    if (texts_.empty()) {  // not before there is a stream, when the memory has been planned
       texts_.emplace_back(half());
       texts_.emplace_back(half());
     }
@@ -124,9 +126,10 @@ class Suffix final : public Drafter {
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options) {
-  return std::unique_ptr<Drafter>(std::make_unique<Suffix>(options.integer("k"), options.integer("min"),
-                                                           options.number("factor"), options.number("p"),
-                                                           options.integer("history")));
+  auto suffix = std::make_unique<Suffix>(options.integer("k"), options.integer("min"), options.number("factor"),
+                                         options.number("p"), options.integer("history"));
+  const DraftSizes sizes = suffix->sizes();
+  return text_drafter(sizes, std::move(suffix));
 }
 
 }  // namespace millrace

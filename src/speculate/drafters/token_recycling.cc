@@ -43,7 +43,7 @@ std::vector<TreePlace> tree_shape(int64_t tokens, int64_t candidates, int64_t de
   return tree;
 }
 
-class TokenRecycling final : public Drafter {
+class TokenRecycling final : public TextDrafter, public Learner {
  public:
   TokenRecycling(int64_t candidates, int64_t tokens, int64_t depth, int64_t tables)
       : candidates_(candidates),
@@ -51,12 +51,12 @@ class TokenRecycling final : public Drafter {
         placed_(shape_.size()),
         tables_(static_cast<size_t>(tables)) {}
 
-  int64_t longest() const override { return std::ssize(shape_); }
-  bool trees() const override { return true; }
-  int64_t learns() const override { return candidates_; }
-  int64_t shared_bytes(int64_t vocab) const override {
-    return std::ssize(tables_) * vocab * candidates_ * static_cast<int64_t>(sizeof(TokenId));
+  DraftSizes sizes() const {
+    return {.longest = std::ssize(shape_),
+            .trees = true,
+            .vocab_bytes = std::ssize(tables_) * candidates_ * static_cast<int64_t>(sizeof(TokenId))};
   }
+  int64_t learns() const override { return candidates_; }
   void begin(int64_t vocab) override { vocab_ = vocab; }
 
   void learn(const Sequence& stream, TokenId token, std::span<const TokenId> best) override {
@@ -64,7 +64,7 @@ class TokenRecycling final : public Drafter {
     if (table && token >= 0 && token < vocab_) std::ranges::copy(best, row(*table, token).begin());
   }
 
-  void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
+  void propose(const Sequence& stream, int64_t most, Draft& out) override {
     ++now_;
     Table* table = find_table(stream);
     if (!table) return;
@@ -129,8 +129,10 @@ class TokenRecycling final : public Drafter {
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_token_recycling_drafter(const OptionValues& options) {
-  return std::unique_ptr<Drafter>(std::make_unique<TokenRecycling>(
-      options.integer("k"), options.integer("tokens"), options.integer("depth"), options.integer("tables")));
+  auto recycling = std::make_unique<TokenRecycling>(options.integer("k"), options.integer("tokens"),
+                                                    options.integer("depth"), options.integer("tables"));
+  const DraftSizes sizes = recycling->sizes();
+  return text_drafter(sizes, std::move(recycling));
 }
 
 }  // namespace millrace

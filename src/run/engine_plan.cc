@@ -1,0 +1,37 @@
+#include "run/engine_plan.h"
+
+#include "run/language_model.h"
+#include "run/stored_pattern.h"
+
+namespace millrace {
+
+Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const KernelTable& kernels) {
+  EnginePlan plan;
+  plan.options = options;
+  MILLRACE_TRY(plan.evictor, make_eviction_rule(options.evictor));
+  MILLRACE_TRY(plan.documents, make_document_context(options.document_context));
+  MILLRACE_TRY(plan.policy, make_policy(options.policy));
+  if (!options.drafter.empty()) {
+    MILLRACE_TRY(plan.drafter, make_drafter(options.drafter));
+  }
+  MILLRACE_TRY(plan.acceptance, make_acceptance(options.acceptance));
+  MILLRACE_TRY(plan.formats, find_kv_formats(options.kv_format, kernels));
+  MILLRACE_TRY(plan.pool, find_kv_pool_mode(options.kv_pool));
+  MILLRACE_TRY(plan.switches, make_forward_switches(options.kernels));
+  if (has_tier(options)) {
+    MILLRACE_TRY(plan.tier, chosen_tier(options));
+  }
+  if (has_store(options)) {
+    MILLRACE_TRY(plan.store, chosen_store(options));
+  }
+  plan.prefix_evictor = find_prefix_evictor(options.prefix_evict);
+  return plan;
+}
+
+Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const LanguageModel& model) {
+  EngineOptions own = options;
+  own.kernels = with_stored_patterns(*model.parts().files, std::move(own.kernels));
+  return create(own, model.parts().kernels);
+}
+
+}  // namespace millrace
