@@ -107,60 +107,70 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
-  MILLRACE_TRY_VOID(loop_->context_of(request));
-  if (request.documents.empty()) return check_linked(request, loop_->facts);
-  Request prepared = request;
-  MILLRACE_TRY_VOID(prepare(prepared));
-  return {};
+  if (!request.documents.empty()) {
+    MILLRACE_TRY_VOID(prepare(request));
+    return {};
+  }
+  MILLRACE_TRY(const PreparedRequest members, name_members(*loop_, request));
+  return check_request(request, *loop_->executor, loop_->limits, loop_->facts, members.evictor.get());
 }
 
-// Does with the request's documents what its context does before they are computed, and checks the result. Returns
-// those that an encoder reads.
-Result<DocumentTokens> EngineCore::prepare(Request& request) const {
-  MILLRACE_TRY(const auto context, loop_->context_of(request));
-  DocumentTokens encoded;
-  Facts facts = loop_->facts;
-  const std::string& name = loop_->context_name(request);
-  if (context && context->encoder()) {
+// Takes the documents that an encoder reads out of the request, or adds the links between others. Without a context
+// nothing happens.
+Result<void> EngineCore::link_documents(PreparedRequest& prepared, const std::string& name, Facts& facts) const {
+  const DocumentContext* context = prepared.context.get();
+  Request& request = prepared.request;
+  if (!context) return {};
+  if (context->encoder()) {
     add_encoded(name, facts);
     MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get()));
-    encoded = take_documents(request);
+    prepared.encoded = take_documents(request);
     MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-    MILLRACE_TRY_VOID(placer->check_encoded(encoded));
-  } else if (context) {
-    add_apart(request, name, facts);
-    MILLRACE_TRY_VOID(resolve(facts));
-    add_links(*context, request);
-    if (context->link_rows()) {
-      MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-      MILLRACE_TRY_VOID(placer->put_links(*context->link_rows(), request));
-    }
+    return placer->check_encoded(prepared.encoded);
   }
-  const bool has_parts = context && !context->encoder();
-  MILLRACE_TRY_VOID(check_linked(request, facts));
-  if (!has_parts) return encoded;
-  const ContextPlan plan = context->plan(request.documents);
-  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  add_parts(plan, name, facts);
+  add_apart(request, name, facts);
+  MILLRACE_TRY_VOID(resolve(facts));
+  add_links(*context, request);
+  if (!context->link_rows()) return {};
+  MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
+  return placer->put_links(*context->link_rows(), request);
+}
+
+Result<PreparedRequest> EngineCore::prepare(Request request) const {
+  MILLRACE_TRY(PreparedRequest prepared, name_members(*loop_, request));
+  prepared.request = std::move(request);
+  const std::string name =
+      prepared.request.document_context.empty() ? loop_->documents_name : prepared.request.document_context;
+  Facts facts = loop_->facts;
+  MILLRACE_TRY_VOID(link_documents(prepared, name, facts));
+  if (prepared.evictor && prepared.apart()) {
+    auto joining = std::make_shared<EvictionRule>(*prepared.evictor);
+    joining->joined = prepared.request.documents.back().end;
+    prepared.evictor = std::move(joining);
+  }
+  const EvictionRule* rule = prepared.evictor.get();
+  MILLRACE_TRY_VOID(check_request(prepared.request, *loop_->executor, loop_->limits, facts, rule));
+  if (!prepared.apart()) return prepared;
+  prepared.plan = prepared.context->plan(prepared.request.documents);
+  add_parts(prepared.plan, name, facts);
   if (rule) add_evictor(*rule, facts);
   MILLRACE_TRY_VOID(resolve(facts));
   MILLRACE_TRY(const DocumentPlacer* placer, find_placer(*loop_->executor));
-  MILLRACE_TRY_VOID(placer->check_parts(plan));
-  return encoded;
-}
-
-// A request with its links.
-Result<void> EngineCore::check_linked(const Request& request, const Facts& facts) const {
-  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  return check_request(request, *loop_->executor, loop_->limits, facts, rule.get());
+  MILLRACE_TRY_VOID(placer->check_parts(prepared.plan));
+  return prepared;
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
-  MILLRACE_TRY(DocumentTokens encoded, prepare(request));
+  MILLRACE_TRY(PreparedRequest prepared, prepare(std::move(request)));
+  return add(id, std::move(prepared), submitted_ns);
+}
+
+Result<void> EngineCore::add(RequestId id, PreparedRequest prepared, int64_t submitted_ns) {
   const int64_t waiting = std::ssize(lists_.waiting());
   if (waiting >= queue_limit_ && std::ssize(lists_.running()) >= loop_->limits.max_streams)
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting));
-  MILLRACE_TRY(auto streams, make_streams(*loop_, *cache_, id, std::move(request), submitted_ns));
+  DocumentTokens encoded = std::move(prepared.encoded);
+  MILLRACE_TRY(auto streams, make_streams(*loop_, *cache_, id, std::move(prepared), submitted_ns));
   MILLRACE_TRY_VOID(loop_->planner->policy().accept(streams.front()->sequence, view()));
   if (!encoded.empty()) {
     const auto shared = std::make_shared<const DocumentTokens>(std::move(encoded));

@@ -22,6 +22,7 @@
 #include "engine/prefix_cache.h"
 #include "engine/prefix_files.h"
 #include "engine/prefix_service.h"
+#include "engine/prepared_request.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/step_runner.h"
 #include "engine/store_loads.h"
@@ -50,9 +51,13 @@ class EngineCore {
   // What add() refuses at any time. Const after construction, so any thread may call it. Errors: user, unsupported,
   // resource.
   Result<void> check(const Request& request) const;
-  // Queues a request that check() accepts, with all its answers or not at all. Ids ascend and stay below 2^48. Errors:
-  // resource (the queue is full, or the policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0:
-  // since now.
+  // Constructs what the request names, does with its documents what its context does before they are computed, and
+  // checks the result. Const, as check(). Errors: those of check().
+  Result<PreparedRequest> prepare(Request request) const;
+  // Queues a prepared request, with all its answers or not at all. Ids ascend and stay below 2^48. Errors: resource
+  // (the queue is full, or the policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0: since now.
+  Result<void> add(RequestId id, PreparedRequest prepared, int64_t submitted_ns = 0);
+  // Prepares the request first.
   Result<void> add(RequestId id, Request request, int64_t submitted_ns = 0);
   void cancel(RequestId id);                   // takes effect in the next step, which releases all that it holds
   void raise(RequestId id, int64_t priority);  // if that is higher than the request's own
@@ -79,10 +84,6 @@ class EngineCore {
   // Of the request's prompt, the tokens that the prefix index has now; for routers.
   int64_t cached_tokens(const Request& request) { return cache_->cached_tokens(request); }
   int64_t context() const { return loop_->context(); }
-  // LoopContext::eviction_rule().
-  Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
-    return loop_->eviction_rule(request);
-  }
   const PlannerLimits& limits() const { return loop_->limits; }
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
@@ -99,8 +100,7 @@ class EngineCore {
  private:
   EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<PrefixCache> cache, std::unique_ptr<KvTier> tier,
              DraftDriver drafts, const EngineOptions& options);
-  Result<DocumentTokens> prepare(Request& request) const;
-  Result<void> check_linked(const Request& request, const Facts& facts) const;
+  Result<void> link_documents(PreparedRequest& prepared, const std::string& name, Facts& facts) const;
   ScheduleView view();
   void begin_step(std::vector<TokenEvent>& events, bool replayed = false);
   bool admit(RequestId stream);

@@ -11,6 +11,17 @@
 
 namespace millrace {
 
+namespace {
+
+// Bytes of the documents that an encoder reads while their request waits and runs.
+int64_t encoded_bytes(const DocumentTokens& documents) {
+  int64_t tokens = 0;
+  for (const auto& document : documents) tokens += std::ssize(document);
+  return tokens * static_cast<int64_t>(sizeof(TokenId));
+}
+
+}  // namespace
+
 void Engine::State::deliver(TokenEvent event) {
   auto found = streams.find(event.request);
   if (found == streams.end()) return;
@@ -48,7 +59,7 @@ void Engine::State::receive() {
     cancels.swap(cancelled);
     raises.swap(raised);
   }
-  for (auto& [stream, request, compiled, when_ns] : requests) {
+  for (auto& [stream, request, when_ns] : requests) {
     const RequestId id = stream->id;
     streams[id] = std::move(stream);
     if (auto added = core->add(id, std::move(request), when_ns); !added.ok()) {
@@ -205,19 +216,20 @@ Result<std::shared_ptr<QueuePlace>> Engine::State::take_place(int64_t tokens) {
   return place;
 }
 
-Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream,
+Result<RequestId> Engine::State::submit(Request given, const std::shared_ptr<Stream::State>& stream,
                                         std::shared_ptr<QueuePlace> place) {
-  MILLRACE_TRY_VOID(core->check(request));
-  MILLRACE_TRY(CompiledConstraint compiled, core->executor().chooser().compile(request.constraint, {}));
-  MILLRACE_TRY(const auto rule, core->eviction_rule(request));
-  const int64_t tokens = longest_stream(request, core->context(), rule.get());
+  MILLRACE_TRY(PreparedRequest prepared, core->prepare(std::move(given)));
+  const Request& request = prepared.request;
+  MILLRACE_TRY(prepared.compiled, core->executor().chooser().compile(request.constraint, {}));
+  const EvictionRule* rule = prepared.evictor.get();
+  const int64_t tokens = longest_stream(request, core->context(), rule);
   const ExecutorLimits& limits = core->executor().limits();
-  const int64_t evictor =
-      request_evictor_memory(request, rule.get(), tokens, limits.drafts, core->kv().layout().heads(),
-                             core->kv().layout().tables(), limits.gate_dims);
+  const int64_t evictor = request_evictor_memory(request, rule, tokens, limits.drafts, core->kv().layout().heads(),
+                                                 core->kv().layout().tables(), limits.gate_dims);
   const int64_t answer =
       request_memory(tokens) + request_logprob_memory(request, tokens, stream->sink != nullptr) + evictor;
-  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * answer + embeddings_bytes(request);
+  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * answer + embeddings_bytes(request) +
+                         encoded_bytes(prepared.encoded);
   {
     std::lock_guard lock(mutex);
     if (stop) return Error::resource("engine: has stopped");
@@ -230,7 +242,7 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
       stream->place = place;
     }
     stream->id = next_id++;
-    submitted.push_back({stream, std::move(request), std::move(compiled), steady_ns()});
+    submitted.push_back({stream, std::move(prepared), steady_ns()});
   }
   wake.notify_one();
   return stream->id;

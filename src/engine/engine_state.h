@@ -57,9 +57,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   RequestId next_id = 1;
   struct Submitted {
     std::shared_ptr<Stream::State> stream;
-    Request request;
-    CompiledConstraint compiled;  // held for the engine thread, which never compiles
-    int64_t when_ns;              // when it was submitted; the rest of a running step counts as waiting time
+    PreparedRequest request;
+    int64_t when_ns;  // when it was submitted; the rest of a running step counts as waiting time
   };
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;

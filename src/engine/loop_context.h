@@ -27,29 +27,6 @@ struct LoopContext {
   Facts facts;                                       // of the engine, without the evictor and the context of a request
 
   KvPool& kv() const { return executor->home().kv(); }
-  // Null: the request keeps all its keys and values. Errors: user.
-  Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
-    std::shared_ptr<const EvictionRule> rule = evictor;
-    if (!request.evictor.empty()) {
-      MILLRACE_TRY(rule, make_eviction_rule(request.evictor));
-    }
-    MILLRACE_TRY(const auto context, context_of(request));
-    if (!rule || !context || context->encoder()) return rule;
-    auto joining = std::make_shared<EvictionRule>(*rule);
-    joining->joined = request.documents.back().end;
-    return std::shared_ptr<const EvictionRule>(std::move(joining));
-  }
-  const std::string& context_name(const Request& request) const {
-    return request.document_context.empty() ? documents_name : request.document_context;
-  }
-  // Null: documents are tokens like any others. Errors: user.
-  Result<std::shared_ptr<const DocumentContext>> context_of(const Request& request) const {
-    std::shared_ptr<const DocumentContext> context = documents;
-    if (!request.document_context.empty()) {
-      MILLRACE_TRY(context, make_document_context(request.document_context));
-    }
-    return request.documents.empty() ? nullptr : context;
-  }
   int64_t now() const { return clock->now_ns(); }
   int64_t context() const { return executor->limits().context; }
   void observe(ScheduleEvent::Kind kind, const Sequence& stream) const { planner->observe({kind, &stream}); }

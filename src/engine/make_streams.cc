@@ -16,8 +16,9 @@ int64_t after_ns(int64_t now, double seconds) { return seconds > 0 ? now + stati
 
 class StreamMaker {
  public:
-  StreamMaker(LoopContext& loop, PrefixCache& cache, RequestId id, int64_t submitted_ns)
-      : loop_(loop), cache_(cache), id_(id), submitted_ns_(submitted_ns) {}
+  StreamMaker(LoopContext& loop, PrefixCache& cache, RequestId id, const PreparedRequest& prepared,
+              int64_t submitted_ns)
+      : loop_(loop), cache_(cache), id_(id), prepared_(prepared), submitted_ns_(submitted_ns) {}
 
   Result<StreamPtr> make(int64_t answer, Request request) {
     auto stream = std::make_unique<LiveStream>();
@@ -25,8 +26,7 @@ class StreamMaker {
     s.id = answer_stream(id_, answer);
     s.tokens = request.prompt;
     s.prompt_tokens = s.size();
-    MILLRACE_TRY(auto rule, loop_.eviction_rule(request));
-    s.max_total = longest_stream(request, loop_.context(), rule.get());
+    s.max_total = longest_stream(request, loop_.context(), prepared_.evictor.get());
     s.times.submitted = submitted_ns_ > 0 ? submitted_ns_ : loop_.now();
     s.times.deadline = after_ns(s.times.submitted, request.deadline_seconds);
     s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
@@ -34,11 +34,11 @@ class StreamMaker {
     s.kv.by_layer = loop_.kv().by_layer();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
     MILLRACE_TRY_VOID(loop_.executor->chooser().begin(stream->ref()));
-    MILLRACE_TRY(const auto context, loop_.context_of(s.request));
-    if (context) stream->context = context->plan(s.request.documents);
+    stream->context = prepared_.plan;
     const DocumentPlacer* placer = loop_.executor->documents();
-    if (context && placer && placer->places_parts()) stream->context = place_parts(std::move(stream->context));
-    if (rule) begin_eviction(*stream, std::move(rule));
+    if (prepared_.apart() && placer && placer->places_parts())
+      stream->context = place_parts(std::move(stream->context));
+    if (prepared_.evictor) begin_eviction(*stream);
     note_eviction(*stream);
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
@@ -96,24 +96,26 @@ class StreamMaker {
 
  private:
   // A stream with an evictor shares no blocks: it moves keys and values within them.
-  void begin_eviction(LiveStream& stream, std::shared_ptr<const EvictionRule> rule) {
+  void begin_eviction(LiveStream& stream) {
     Sequence& s = stream.sequence;
-    stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total,
+    stream.eviction = std::make_unique<TokenEviction>(prepared_.evictor, s.prompt_tokens, s.max_total,
                                                       loop_.kv().layout().heads(), loop_.kv().layout().tables());
   }
 
   LoopContext& loop_;
   PrefixCache& cache_;
   RequestId id_;
+  const PreparedRequest& prepared_;  // its request is moved to the streams
   int64_t submitted_ns_;
 };
 
 }  // namespace
 
-Result<std::vector<StreamPtr>> make_streams(LoopContext& loop, PrefixCache& cache, RequestId id, Request request,
-                                            int64_t submitted_ns) {
-  StreamMaker maker(loop, cache, id, submitted_ns);
-  return request.beams > 1 ? maker.make_beams(request) : maker.make_answers(std::move(request));
+Result<std::vector<StreamPtr>> make_streams(LoopContext& loop, PrefixCache& cache, RequestId id,
+                                            PreparedRequest prepared, int64_t submitted_ns) {
+  StreamMaker maker(loop, cache, id, prepared, submitted_ns);
+  return prepared.request.beams > 1 ? maker.make_beams(prepared.request)
+                                    : maker.make_answers(std::move(prepared.request));
 }
 
 }  // namespace millrace
