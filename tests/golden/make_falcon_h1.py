@@ -31,7 +31,7 @@ def config(**changes):
         "initializer_range": 0.02, "intermediate_size": 56, "key_multiplier": 0.6, "lm_head_multiplier": 0.4,
         "mamba_chunk_size": 128, "mamba_conv_bias": True, "mamba_d_conv": 4, "mamba_d_head": 16, "mamba_d_ssm": 48,
         "mamba_d_state": 8, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 3, "mamba_norm_before_gate": False,
-        "mamba_proj_bias": False, "mamba_rms_norm": False, "mamba_use_mlp": True, "max_position_embeddings": 128,
+        "mamba_proj_bias": False, "mamba_rms_norm": False, "mamba_use_mlp": True, "max_position_embeddings": 8192,
         "mlp_bias": False, "mlp_multipliers": [1.4, 0.8], "num_attention_heads": 2, "num_hidden_layers": 2,
         "num_key_value_heads": 1, "num_logits_to_keep": 1, "pad_token_id": PAD, "projectors_bias": False,
         "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 100000, "ssm_in_multiplier": 1.25,
@@ -82,7 +82,8 @@ def make_weights(settings, seed):
         matrix(prefix + "self_attn.v_proj.weight", sizes.kv_heads * sizes.dim, width, 1.2)
         matrix(prefix + "self_attn.o_proj.weight", width, sizes.heads * sizes.dim, 1.2)
         matrix(prefix + "mamba.in_proj.weight", sum(sizes.parts), width, 1.2)
-        weights[prefix + "mamba.conv1d.weight"] = Array([sizes.convolved, 1, sizes.taps], lambda _: source.gauss(0, 0.6))
+        weights[prefix + "mamba.conv1d.weight"] = Array([sizes.convolved, 1, sizes.taps],
+                                                        lambda _: source.gauss(0, 0.6))
         if settings["mamba_conv_bias"]:
             vector(prefix + "mamba.conv1d.bias", sizes.convolved, 0.3)
         weights[prefix + "mamba.dt_bias"] = Array(
