@@ -215,6 +215,7 @@ class BenchStreams {
     runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
                    static_cast<StateId>(stream));
     if (answer) runner_->answers();
+    runner_->exit_by(runner_->limits().switches.exit.get());
     const bool by_layer = runner_->kv().by_layer();
     for (int64_t g = 1; g < runner_->kv().groups(); ++g)
       runner_->begin_group(g, blocks_of(stream, g), first - (by_layer ? evicting->eviction.evicted(g) : 0));

@@ -76,7 +76,8 @@ struct EngineOptions {
   // come fastest. Plans of auto depend on measured times, answers do not.
   std::string draft_length = "fixed";
   bool drafter_if_possible = false;  // a server starts without the drafter where it is refused or has no memory
-  // How a pass computes: kernels, NAME[:key=value,...] each, or attention=NAME[:...], a pattern; then ANSWERS CHANGE.
+  // How a pass computes: kernels, NAME[:key=value,...] each, or attention=NAME[:...], a pattern, or exit=NAME[:...],
+  // the gate of requests that name none; then ANSWERS CHANGE.
   std::vector<std::string> kernels;
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams

@@ -126,6 +126,9 @@ struct Request {
   // Evictor, which drops keys and values while the stream runs, NAME[:key=value,...]; ANSWERS CHANGE. "": the one of
   // EngineOptions::evictor; "none": all keys and values are kept.
   std::string evictor;
+  // Exit gate, behind which layers the request's tokens leave the model, NAME[:key=value,...]; ANSWERS CHANGE. "": the
+  // engine's, an entry exit=NAME of EngineOptions::kernels; "none": every layer runs.
+  std::string exit;
   // Documents in the prompt, ascending; the prompt's last token is behind them. How they become keys and values,
   // NAME[:key=value,...]; ANSWERS CHANGE. "": the one of EngineOptions::document_context; "none": as any other token.
   std::vector<PromptDocument> documents;

@@ -213,7 +213,7 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
   StepShape plain;
   for (const StreamPtr& stream : lists.running()) {
     const Sequence& s = stream->sequence;
-    if (s.phase == StreamPhase::running && !s.held_back && s.decoding()) plain.add(s.stored(), 1, 1);
+    if (s.phase == StreamPhase::running && !s.held_back && s.decoding()) plain.add(s.stored(), 1, 1, s.depth);
   }
   for (const LiveStream* stream : offered_) {
     const Draft& draft = stream->sequence.draft;

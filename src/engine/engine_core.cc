@@ -71,6 +71,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   MILLRACE_TRY_VOID(drafts.attach(*loop));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
+  MILLRACE_TRY(loop->exit, make_exit_gate(chosen_exit(options.kernels)));
+  MILLRACE_TRY_VOID(loop->exit_gate({}));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
   loop->documents_name = options.document_context;
   if (loop->evictor) MILLRACE_TRY_VOID(check_budgets(*loop->evictor, loop->executor->limits()));
@@ -146,7 +148,10 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
 // A request with its links.
 Result<void> EngineCore::check_linked(const Request& request, const Facts& facts) const {
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  return check_request(request, *loop_->executor, loop_->limits, facts, rule.get());
+  MILLRACE_TRY(const auto gate, loop_->exit_gate(request));
+  Facts all = facts;
+  add_exit(gate.get(), all);
+  return check_request(request, *loop_->executor, loop_->limits, std::move(all), rule.get());
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {

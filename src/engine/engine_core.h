@@ -73,7 +73,10 @@ class EngineCore {
     return millrace::load_prefix(*loop_, *cache_, request, path);
   }
   // Of the request's prompt, the tokens that the prefix index has now; for routers.
-  int64_t cached_tokens(const Request& request) { return cache_->cached_tokens(request); }
+  int64_t cached_tokens(const Request& request) {
+    const auto gate = loop_->exit_gate(request);
+    return gate.ok() ? cache_->cached_tokens(request, loop_->stored_layers(gate->get())) : 0;
+  }
   int64_t context() const { return loop_->context(); }
   // LoopContext::eviction_rule().
   Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "context/document_context.h"
+#include "exit/exit_gate.h"
 #include "flow/step_plan.h"
 #include "kv/tiers/tier.h"
 #include "kv/token_eviction.h"
@@ -61,6 +62,7 @@ struct LiveStream {
   KvRange range;                                  // its range of the pool, while it holds blocks
   TierTicket ticket = 0;                          // of the swap tier, while swapping out, swapped or loading
   std::unique_ptr<TokenEviction> eviction;        // null: all its keys and values are kept
+  std::shared_ptr<const ExitGate> exit;           // null: its tokens run every layer
   ContextPlan context;                            // of its documents; without parts: a prompt like any other
   std::vector<KeySegment> sees;                   // context.sees in the slots that an evictor leaves (note_eviction())
   int64_t sees_lists = 1;                         // VisibleKeys::segment_heads
@@ -74,7 +76,7 @@ struct LiveStream {
 
   StreamRef ref() { return {sequence, own}; }
   // For a chunk of a step.
-  StepSource source() { return {ref(), context, sees, sees_lists, eviction.get()}; }
+  StepSource source() { return {ref(), context, sees, sees_lists, eviction.get(), exit.get()}; }
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.

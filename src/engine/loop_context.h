@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "exit/exit_gate.h"
 #include "millrace/engine.h"
 #include "run/executor.h"
 #include "schedule/planner.h"
@@ -22,6 +23,8 @@ struct LoopContext {
   EngineStats stats;
   std::shared_ptr<const EvictionRule> evictor;  // of requests that name none; null: they keep all
 
+  std::shared_ptr<const ExitGate> exit;  // of requests that name none; null: they run every layer
+
   std::shared_ptr<const DocumentContext> documents;  // of requests that name none; null: as any other token
   std::string documents_name;                        // as the options name it
   Facts facts;                                       // of the engine, without the evictor and the context of a request
@@ -38,6 +41,24 @@ struct LoopContext {
     auto joining = std::make_shared<EvictionRule>(*rule);
     joining->joined = request.documents.back().end;
     return std::shared_ptr<const EvictionRule>(std::move(joining));
+  }
+  // Null: the request's tokens run every layer. Errors: user.
+  Result<std::shared_ptr<const ExitGate>> exit_gate(const Request& request) const {
+    std::shared_ptr<const ExitGate> gate = exit;
+    if (!request.exit.empty()) {
+      MILLRACE_TRY(gate, make_exit_gate(request.exit));
+    }
+    const int64_t layers = executor->limits().layers;
+    if (!gate || layers == 0) return gate;
+    MILLRACE_TRY_VOID(gate->check(layers));
+    if (gate->stored(layers) == layers && gate->next(0) >= layers) gate = nullptr;
+    return gate;
+  }
+  // Layers whose keys and values the gate's streams store; 0: all, or the number of layers is unknown.
+  int64_t stored_layers(const ExitGate* gate) const {
+    const int64_t layers = executor->limits().layers;
+    const int64_t stored = gate && layers > 0 ? gate->stored(layers) : layers;
+    return stored < layers ? stored : 0;
   }
   const std::string& context_name(const Request& request) const {
     return request.document_context.empty() ? documents_name : request.document_context;

@@ -41,10 +41,13 @@ class StreamMaker {
     if (rule) begin_eviction(*stream, std::move(rule));
     note_eviction(*stream);
     note_border(*stream);
+    MILLRACE_TRY(stream->exit, loop_.exit_gate(s.request));
+    const int64_t layers = loop_.stored_layers(stream->exit.get());
+    if (layers > 0) s.depth = static_cast<double>(layers) / static_cast<double>(loop_.executor->limits().layers);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
-    s.prefix.scope = cache_.scope_of(s.request, stream->own.adapters, !stream->context.empty());
+    s.prefix.scope = cache_.scope_of(s.request, stream->own.adapters, !stream->context.empty(), layers);
     return stream;
   }
 

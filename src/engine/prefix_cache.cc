@@ -54,14 +54,14 @@ std::function<void(const ChainLink&, BlockId)> PrefixCache::store_hook() {
   };
 }
 
-uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters, bool has_parts) {
+uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters, bool has_parts, int64_t layers) {
   return scopes_.of(request.tenant, request.prefix_group, adapter_identity(adapters),
-                    has_parts ? "" : embeddings_identity(request));
+                    has_parts ? "" : embeddings_identity(request), layers);
 }
 
-int64_t PrefixCache::cached_tokens(const Request& request) {
+int64_t PrefixCache::cached_tokens(const Request& request, int64_t layers) {
   if (!index_ || !request.cache_prompt || request.prompt.empty()) return 0;
-  const uint64_t scope = scopes_.of(request.tenant, request.prefix_group, "", embeddings_identity(request));
+  const uint64_t scope = scopes_.of(request.tenant, request.prefix_group, "", embeddings_identity(request), layers);
   return index_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), scope) * block_tokens_;
 }
 

@@ -27,9 +27,10 @@ class PrefixCache {
   PrefixStore* store() { return store_.get(); }  // null: evicted blocks are lost
   int64_t block_tokens() const { return block_tokens_; }
   // `has_parts`: rows in place of tokens are links behind documents, which no shared block depends on.
-  uint64_t scope_of(const Request& request, const LoraMix& adapters, bool has_parts = false);
+  // `layers`: that its streams store, if an exit gate skips others; 0: all.
+  uint64_t scope_of(const Request& request, const LoraMix& adapters, bool has_parts = false, int64_t layers = 0);
   // Of the request's prompt, the tokens whose blocks the index has now.
-  int64_t cached_tokens(const Request& request);
+  int64_t cached_tokens(const Request& request, int64_t layers = 0);
   // The same of a stream's tokens, but the last: at least one token is computed, to sample the next one.
   int64_t known_tokens(const Sequence& sequence) const;
   // Inserts the full blocks that the stream has computed. The stream keeps them, too.

@@ -13,6 +13,9 @@ TEST(PrefixScopes, SeparatesTenantsGroupsAndAdapters) {
   const std::set<uint64_t> all = {
       0, scopes.of("a", ""), scopes.of("b", ""), scopes.of("", "a"), scopes.of("a", "", "x"), scopes.of("", "", "x")};
   EXPECT_EQ(all.size(), 6u);
+  const std::set<uint64_t> depths = {0, scopes.of("", "", "", "", 1), scopes.of("", "", "", "", 2),
+                                     scopes.of("a", "", "", "", 2), scopes.of("a", "")};
+  EXPECT_EQ(depths.size(), 5u);
   EXPECT_EQ(scopes.of("a", ""), scopes.of("a", ""));
   EXPECT_EQ(scopes.of("a", "g"), scopes.of("b", "g"));
 }

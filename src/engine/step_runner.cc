@@ -127,7 +127,7 @@ StepShape StepRunner::gather(StepPlan& plan, bool replayed) {
       continue;
     }
     work_.push_back({&stream, chunk});
-    shape.add(chunk.first - stream.sequence.mean_left_out(), chunk.count, chunk.outputs());
+    shape.add(chunk.first - stream.sequence.mean_left_out(), chunk.count, chunk.outputs(), stream.sequence.depth);
     ++i;
   }
   encoded_ = budget < most;
@@ -147,7 +147,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   if (drafts_.before_pass(work_)) {
     shape = {};
     for (const auto& [stream, chunk, lost] : work_)
-      shape.add(chunk.first - stream->sequence.mean_left_out(), chunk.count, chunk.outputs());
+      shape.add(chunk.first - stream->sequence.mean_left_out(), chunk.count, chunk.outputs(), stream->sequence.depth);
   }
   input_.clear();
   loads_.begin_forward(work_);

@@ -102,7 +102,7 @@ bool StoreLoads::may_join(const LiveStream& stream, int64_t layers) const {
   const int64_t all = std::max<int64_t>(1, static_cast<int64_t>(loop_.kv().layout().layers.size()));
   const int64_t end = stream.load.from + stream.load.blocks * loop_.limits.block_tokens;
   StepShape next;
-  next.add(end, std::min(loop_.limits.batch_tokens, s.size() - end), true);
+  next.add(end, std::min(loop_.limits.batch_tokens, s.size() - end), true, s.depth);
   const double left = loop_.cost->load_seconds(store_->loading_blocks() * loop_.limits.block_tokens) *
                       static_cast<double>(all - layers) / static_cast<double>(all);
   return left <= loop_.cost->step_seconds(next);

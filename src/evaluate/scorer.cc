@@ -158,6 +158,7 @@ void Scorer::begin(int64_t slot, int64_t position) {
     return std::span(blocks_[group]).subspan(static_cast<size_t>(slot) * each, each);
   };
   runner_->begin(own(0), position - (eviction_ ? eviction_->evicted() : 0), nullptr, static_cast<StateId>(slot));
+  runner_->exit_by(runner_->limits().switches.exit.get());
   for (size_t g = 1; g < blocks_.size(); ++g) {
     const auto group = static_cast<int64_t>(g);
     runner_->begin_group(group, own(g), position - (tables_ > 1 ? eviction_->evicted(group) : 0));

@@ -16,6 +16,8 @@
 
 namespace millrace {
 
+class ExitGate;
+
 inline constexpr int64_t kMaxTreeTokens = 64;
 
 // Slots [begin, end) that are seen, the slots between segments are not. Scores are multiplied by `scale` (before a
@@ -88,6 +90,7 @@ struct BatchSpan {
   int32_t chunk = 0;        // index of this span, or of the one that it was a part of, in the batch of the whole pass
   int32_t visibility = -1;  // index into Batch::visibility; -1: every slot up to the token's own
   bool answer = false;      // its tokens were sampled, or drafted, and are not of a prompt
+  int32_t exit = -1;        // index into Batch::exits; -1: its tokens run every layer
 };
 
 // A token of the prompt that is passed as its row of the embedding table, before the model's scaling, instead of by its
@@ -116,6 +119,7 @@ struct Batch {
   std::vector<BlockList> block_lists;
   std::vector<int32_t> listed_blocks;
   std::vector<int32_t> slot_positions;
+  std::vector<const ExitGate*> exits;  // the gates of the spans that have one; empty in most batches
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // The block tables of a group of layers (kv/window_groups.h).
@@ -143,6 +147,7 @@ struct Batch {
     block_lists.clear();
     listed_blocks.clear();
     slot_positions.clear();
+    exits.clear();
   }
   // The spans of `other` may then refer to its visibility.
   void copy_visibility(const Batch& other) {

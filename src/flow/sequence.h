@@ -160,6 +160,7 @@ struct Sequence {
   int64_t width = 1;             // streams admitted with it that grow as long: the beams of one search
   bool non_preemptible = false;  // is promised all the blocks it may need, and never preempted
   StreamPhase phase = StreamPhase::waiting;
+  double depth = 1;           // share of the model's layers that its tokens run
   bool prompt_apart = false;  // no chunk crosses the end of its prompt, and only blocks of the prompt are shared
   bool held_back = false;     // waits for the parent's prompt, or, running, for the donor's prefix
   KvState kv;

@@ -13,6 +13,7 @@
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "models/arch_spec.h"
+#include "models/exited_rows.h"
 #include "models/forward_hooks.h"
 #include "models/forward_sizes.h"
 #include "models/weight_source.h"
@@ -99,6 +100,8 @@ class ForwardContext {
   bool shares_keys = false;
   // Blocks that the pass leaves out; null: none.
   const SkippedBlocks* skipped = nullptr;
+  // Rows that have left the pass before its last layer.
+  ExitedRows exits;
   // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
 

@@ -85,6 +85,10 @@ class LinearWrapper {
   virtual void apply(const LinearCall& call) = 0;
   // From now on the pass continues with these rows of the batch, ascending.
   virtual void keep(std::span<const int32_t> /*rows*/) {}
+  // Called before rows leave the pass behind a layer (exit/exit_gate.h): remembers the present rows. rejoin() follows
+  // before the head: the pass continues with these of the remembered rows, ascending.
+  virtual void part() {}
+  virtual void rejoin(std::span<const int32_t> /*rows*/) {}
 };
 
 // A block that some tokens run between a layer's mixer and its MLP.

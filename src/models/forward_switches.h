@@ -11,6 +11,7 @@
 #include "attention/pattern.h"
 #include "attention/switches.h"
 #include "base/registry.h"
+#include "exit/exit_gate.h"
 #include "kernels/shape_table.h"
 
 namespace millrace {
@@ -31,8 +32,11 @@ struct ForwardSwitches {
   FusedParts fused;
   AttentionSwitches attention;
   std::shared_ptr<const AttentionPattern> pattern;  // owns attention.pattern
-  std::shared_ptr<const ShapeTable> shapes;         // null: products take the way that their kernels choose
-  double expert_capacity = 0;                       // 0: experts compute the rows that chose them; else padded_experts
+  // Gate of streams that name none; null: they run every layer. Whoever fills a batch passes it on
+  // (ModelRunner::exit_by()).
+  std::shared_ptr<const ExitGate> exit;
+  std::shared_ptr<const ShapeTable> shapes;  // null: products take the way that their kernels choose
+  double expert_capacity = 0;                // 0: experts compute the rows that chose them; else padded_experts
 };
 
 // Rows that every expert computes for `pairs` choices of experts: capacity times the mean, at least one.
@@ -48,8 +52,8 @@ struct KernelSwitch {
 // The first one is the default of a pass.
 const Registry<KernelSwitch>& kernel_switches();
 
-// `chosen`: NAME[:key=value,...] each; attention=NAME[:key=value,...] chooses an attention pattern. Errors: user, after
-// "kernel NAME: " or "attention NAME: ".
+// `chosen`: NAME[:key=value,...] each; attention=NAME[:key=value,...] chooses an attention pattern, exit=NAME[:...] an
+// exit gate. Errors: user, after "kernel NAME: ", "attention NAME: " or "exit NAME: ".
 Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chosen);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include "models/background_packer.h"
 #include "models/blocks/blocks.h"
+#include "models/blocks/early_exit.h"
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
 #include "models/router.h"
@@ -117,6 +118,7 @@ void Model::pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, F
   const ActivationRows rows = encode_activations(context.kernels(), context.pool(), shortcut.format->activation,
                                                  residual, spec_.width, tokens, spec_.width, context.encoded.data());
   project(context, residual, rows, {{id, shortcut, kNoBias, context.normed.as<float>()}});
+  copy_exited_rows(spec_, context);
   std::swap(context.residual, context.normed);
 }
 
@@ -148,6 +150,7 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, i
 
 void Model::embed(const Batch& batch, ForwardContext& context) const {
   context.pending = nullptr;
+  context.exits.clear();
   context.expect_rows(batch.size());
   for_rows(context, batch.size(), 2 * spec_.width, [&](int64_t t) {
     embed_row(batch, t, context);
@@ -158,6 +161,7 @@ void Model::embed(const Batch& batch, ForwardContext& context) const {
 const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, ForwardContext& context) const {
   const Batch* batch = &all;
   find_prefixes(*batch, context);
+  int64_t next_exit = find_exit(*batch, from, spec_.layer_count());
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const bool mixes = !context.skipped || !context.skipped->mixer_of(i);
@@ -201,8 +205,16 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     }
     pass(weights.mlp_shortcut, LinearKind::mlp_shortcut, feeds);
     if (feeds) context.pending = &weights.mlp_post_norm;
+    if (i + 1 == next_exit) {
+      add_pending(batch->size(), context);
+      batch = &exit_rows(spec_, *batch, i + 1, context);
+      next_exit = find_exit(*batch, i + 1, spec_.layer_count());
+      if (batch->size() > 0) find_prefixes(*batch, context);
+    }
   }
-  return *batch;
+  if (to < spec_.layer_count() || !context.exits.any()) return *batch;
+  add_pending(batch->size(), context);
+  return rejoin_exited(spec_, *batch, context);
 }
 
 void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& context) const {

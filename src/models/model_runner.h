@@ -102,6 +102,12 @@ class ModelRunner {
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   // Marks the tokens of the span as sampled or drafted, not part of a prompt.
   void answers() { batch_.spans.back().answer = true; }
+  // The span's tokens leave the pass where `gate` says; null: nowhere. The gate must live until the pass.
+  void exit_by(const ExitGate* gate) {
+    if (!gate) return;
+    batch_.spans.back().exit = static_cast<int32_t>(batch_.exits.size());
+    batch_.exits.push_back(gate);
+  }
   // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
   // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);

@@ -5,6 +5,7 @@
 #include "attention/pattern.h"
 #include "base/cpu.h"
 #include "context/document_context.h"
+#include "exit/exit_gate.h"
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
 #include "kv/kv_formats.h"
@@ -59,6 +60,7 @@ std::vector<TechniqueInfo> all_techniques() {
                              routers().infos(),
                              weight_sources().infos(),
                              kernel_switches().infos(),
+                             exit_gates().infos(),
                              policies().infos(),
                              predictors().infos(),
                              prefix_evictors().infos(),

@@ -21,8 +21,9 @@ std::string_view member_of(std::string_view text) { return text.substr(0, text.f
 
 Texts kernels_of(const EngineOptions& engine) {
   Texts out;
-  std::ranges::copy_if(engine.kernels, std::back_inserter(out),
-                       [](const std::string& one) { return !one.starts_with(kPatternPrefix); });
+  std::ranges::copy_if(engine.kernels, std::back_inserter(out), [](const std::string& one) {
+    return !one.starts_with(kPatternPrefix) && !one.starts_with(kExitPrefix);
+  });
   return out;
 }
 
@@ -40,6 +41,7 @@ const Family kFamilies[] = {
     {"kv_format", [](const LoadOptions&, const EngineOptions& engine) { return Texts{engine.kv_format}; }, true},
     {"kernel", [](const LoadOptions&, const EngineOptions& engine) { return kernels_of(engine); }},
     {"attention", [](const LoadOptions&, const EngineOptions& engine) { return patterns_of(engine); }, true},
+    {"exit", [](const LoadOptions&, const EngineOptions& engine) { return Texts{chosen_exit(engine.kernels)}; }},
     {"evictor", [](const LoadOptions&, const EngineOptions& engine) { return Texts{engine.evictor}; }},
     {"context", [](const LoadOptions&, const EngineOptions& engine) { return Texts{engine.document_context}; }},
     {"acceptance",

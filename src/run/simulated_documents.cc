@@ -23,7 +23,7 @@ Result<void> SimulatedDocuments::keep_rows(const EngineOptions& options) {
 bool SimulatedDocuments::hold_part(StreamRef stream, const ContextPart& part, int64_t& budget) {
   return kept_->hold(stream, part, budget, tokens_, [this](const RowsLease&, int64_t first, int64_t count) {
     StepShape shape;
-    time_.add(first, count, 0, shape);
+    time_.add({.first = first, .count = count}, shape);
     time_.advance(time_.cost->step_seconds(shape));
   });
 }
@@ -35,11 +35,11 @@ void SimulatedDocuments::refresh(StreamRef stream, const ContextPlan& plan, std:
   for (const size_t index : stale) {
     const ContextPart& part = plan.parts[index];
     const int64_t tokens = part.end - part.begin;
-    if (part.fresh_first > 0) time_.add(part.begin, part.fresh_first, 0, whole);
+    if (part.fresh_first > 0) time_.add({.first = part.begin, .count = part.fresh_first}, whole);
     if (part.fresh_share <= 0) continue;
-    time_.add(part.begin, tokens, 0, first_layer);
+    time_.add({.first = part.begin, .count = tokens}, first_layer);
     StepShape all;
-    time_.add(part.begin, tokens, 0, all);
+    time_.add({.first = part.begin, .count = tokens}, all);
     const auto chosen = static_cast<int64_t>(std::ceil(part.fresh_share * static_cast<double>(tokens)));
     others.tokens += chosen;
     others.keys += all.keys;

@@ -141,7 +141,11 @@ void SimulatedExecutor::forward(const StepInput& input, StepOutput& output) {
   StepShape shape;
   for (size_t i = 0; i < input.chunks.size(); ++i) {
     const StepChunk& chunk = input.chunks[i];
-    time_.add(chunk.keys, chunk.tokens, chunk.outputs, shape, chunk.answers);
+    const ExitGate* const exit = input.references[i].exit;
+    const double depth = exit ? static_cast<double>(exit->stored(layers_)) / static_cast<double>(layers_) : 1;
+    time_.add(
+        {.first = chunk.keys, .count = chunk.tokens, .outputs = chunk.outputs, .depth = depth, .answer = chunk.answers},
+        shape);
     TokenEviction* const eviction = input.references[i].eviction;
     if (!eviction || !eviction->rule().evictor->needs_sums()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)

@@ -118,7 +118,8 @@ void add_chunk(const StepSource& source, const PlannedChunk& planned, StepInput&
                               .rows = s.request.reader || !s.request.embeddings.empty() ? &s.request : nullptr,
                               .prompt_tokens = s.prompt_tokens,
                               .documents = own.lease.get(),
-                              .eviction = source.eviction});
+                              .eviction = source.eviction,
+                              .exit = source.exit});
 }
 
 }  // namespace millrace

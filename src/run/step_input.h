@@ -58,6 +58,7 @@ struct StepReferences {
   int64_t prompt_tokens = 0;                 // of that request
   const DocumentLease* documents = nullptr;  // that an encoder has read; null: none
   TokenEviction* eviction = nullptr;         // whose sums the pass adds to; null: none
+  const ExitGate* exit = nullptr;            // of its tokens; null: they run every layer
 };
 
 struct StepInput {
@@ -102,6 +103,7 @@ struct StepSource {
   std::span<const KeySegment> sees = {};  // context.sees, in the slots that an evictor leaves
   int64_t sees_lists = 1;
   TokenEviction* eviction = nullptr;  // null: none
+  const ExitGate* exit = nullptr;     // null: its tokens run every layer
 };
 
 // Adds a chunk, whose blocks the stream has.

@@ -79,6 +79,7 @@ void StepPass::begin_stream(const StepInput& input, size_t index, Cursor& at) {
   };
   runner_.begin(take_blocks(chunk.blocks), chunk.slot, input.references[index].adapters, chunk.state);
   if (chunk.answers) runner_.answers();
+  runner_.exit_by(input.references[index].exit);
   for (int64_t g = 1; g <= chunk.windows; ++g) {
     const StepWindow& window = input.windows[at.windows++];
     runner_.begin_group(g, take_blocks(window.blocks), window.slot);

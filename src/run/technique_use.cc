@@ -120,6 +120,13 @@ Effect set_attention(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("layers that see every key attend by the pattern {}", use.written());
 }
 
+Effect set_exit(const TechniqueUse& use, EngineOptions& options) {
+  std::erase_if(options.kernels, [](const std::string& one) { return one.starts_with(kExitPrefix); });
+  options.kernels.push_back(use.text());
+  if (use.name == kNoTechnique) return std::string("tokens run every layer");
+  return fmt::format("tokens leave the model early by {}", use.written());
+}
+
 Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
   if (options.drafter.empty())
     return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
@@ -140,6 +147,11 @@ const std::vector<UseFamily>& use_families() {
       {"attention",
        {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate"},
        set_attention},
+      {"exit",
+       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
+       set_exit,
+       nullptr,
+       true},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},

@@ -37,8 +37,8 @@ struct AppliedTechnique {
 // In `place`: a command's name, or kInRequest.
 inline constexpr std::string_view kInRequest = "a request";
 
-// The name that chooses no member of a family which can do without: evictor=none, context=none, drafter=none,
-// prompt=none. It leaves out what the server, the config file or the model's defaults would choose.
+// The name that chooses no member of a family which can do without: evictor=none, exit=none, context=none,
+// drafter=none, prompt=none. It leaves out what the server, the config file or the model's defaults would choose.
 inline constexpr std::string_view kNoTechnique = "none";
 
 // Families that apply in `place`, "policy, kv_format".

@@ -2,6 +2,8 @@
 // Times are in seconds.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,14 +18,30 @@ struct StepShape {
   int64_t outputs = 0;  // rows of logits
   int64_t keys = 0;     // keys read: summed over the chunks, the stream's tokens up to the end of the chunk
   double pairs = 0;     // (token, earlier key) pairs in attention
+  double skipped = 0;   // tokens that an exit gate saves: each token counts the share of the layers that it skips
+  double deepest = 0;   // largest share of the layers that a chunk runs; 0: there is no chunk yet
 
-  // Adds a chunk of `count` tokens after `first` stored ones, with `rows` rows of logits.
-  void add(int64_t first, int64_t count, int64_t rows) {
+  // Adds a chunk of `count` tokens after `first` stored ones, with `rows` rows of logits. `depth`: share of the model's
+  // layers that they run. Keys and pairs are on average over all layers.
+  void add(int64_t first, int64_t count, int64_t rows, double depth = 1) {
+    const int64_t read = first + count;
+    const double seen =
+        static_cast<double>(count) * (static_cast<double>(first) + 0.5 * static_cast<double>(count + 1));
     tokens += count;
     outputs += rows;
-    keys += first + count;
-    pairs += static_cast<double>(count) * (static_cast<double>(first) + 0.5 * static_cast<double>(count + 1));
+    keys += depth == 1 ? read : std::llround(depth * static_cast<double>(read));
+    pairs += depth * seen;
+    skip(count, depth);
   }
+  // Notes the depth of a chunk whose tokens, keys and pairs are counted already.
+  void skip(int64_t count, double depth) {
+    skipped += (1 - depth) * static_cast<double>(count);
+    deepest = std::max(deepest, depth);
+  }
+  // Tokens of whole passes that take as long.
+  double whole_tokens() const { return static_cast<double>(tokens) - skipped; }
+  // Share of the layers whose weights are read.
+  double read_layers() const { return deepest > 0 ? deepest : 1; }
 };
 
 class CostModel {

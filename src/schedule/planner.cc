@@ -21,7 +21,7 @@ int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv
 
 double again_seconds(const CostModel& cost, const Sequence& stream) {
   StepShape shape;
-  shape.add(0, stream.computed, false);
+  shape.add(0, stream.computed, false, stream.depth);
   return cost.step_seconds(shape);
 }
 double swap_seconds(const CostModel& cost, const Sequence& stream) { return 2 * cost.swap_seconds(stream.stored()); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "context/document_context.h"
+#include "exit/exit_gate.h"
 #include "kv/kv_formats.h"
 #include "kv/prefix_evictor.h"
 #include "kv/tiers/places.h"
@@ -87,6 +88,13 @@ inline void add_evictor_choices(std::vector<MemberChoice>& out) {
     out.push_back({"request evictor", text, nullptr, [text](Request& r) { r.evictor = text; }});
   }
   expect_all_chosen(token_evictors(), out, "evictor", {});
+}
+
+inline void add_exit_choices(std::vector<MemberChoice>& out) {
+  const std::string text = "layers:n=2";
+  out.push_back({"exit", text, [text](EngineOptions& o) { o.kernels.push_back("exit=" + text); }});
+  out.push_back({"request exit", text, nullptr, [text](Request& r) { r.exit = text; }});
+  expect_all_chosen(exit_gates(), out, "exit", {});
 }
 
 inline void add_format_choices(std::vector<MemberChoice>& out) {
@@ -180,6 +188,7 @@ inline std::vector<MemberChoice> member_choices(const ChoiceFiles& files, int64_
   std::vector<MemberChoice> out;
   add_drafter_choices(files, out);
   add_evictor_choices(out);
+  add_exit_choices(out);
   add_format_choices(out);
   add_pattern_choices(out);
   add_context_choices(out);

@@ -75,6 +75,30 @@ TEST(RequestUse, AnEvictorOfOneRequest) {
   EXPECT_EQ(answer("")["content"], plain["content"]);  // other requests keep everything
 }
 
+TEST(RequestUse, AnExitOfOneRequest) {
+  EngineOptions engine;
+  engine.kernels = {"exit=layers:n=2"};
+  LiveServer live({}, {}, engine);
+  const auto answer = [&](const std::string& own) {
+    const std::string body = R"({"prompt": "Once upon a time", "n_predict": 20, "temperature": 0, "ignore_eos": true)";
+    const Response out = post(live.port(), "/completion", body + own + "}");
+    EXPECT_EQ(out.status, 200) << out.body;
+    return out.json();
+  };
+  const Json two = answer(""), whole = answer(R"(, "millrace": {"use": ["exit=none"]})");
+  EXPECT_EQ(two["millrace"], Json::parse(R"({"engine": {"exit": "layers:n=2"}})"));
+  EXPECT_EQ(whole["millrace"]["applied"][0]["effect"], "tokens run every layer");
+  EXPECT_FALSE(whole["millrace"].contains("engine")) << whole;
+  const Json one = answer(R"(, "millrace": {"use": ["exit=layers:n=1"]})");
+  EXPECT_EQ(one["millrace"]["applied"][0]["effect"], "tokens leave the model early by layers:n=1");
+  EXPECT_NE(one["content"], two["content"]);
+  EXPECT_NE(whole["content"], two["content"]);
+  EXPECT_EQ(answer("")["content"], two["content"]);
+  const Response wrong =
+      post(live.port(), "/completion", R"({"prompt": "Once", "millrace": {"use": ["exit=layers:n=99"]}})");
+  EXPECT_EQ(wrong.status, 400) << wrong.body;
+}
+
 TEST(EngineChoices, AreNamedInEveryAnswer) {
   EngineOptions engine;
   engine.kv_format = "q8_0:values=f16";

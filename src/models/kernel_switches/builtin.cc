@@ -71,6 +71,11 @@ Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chose
       switches.attention.pattern = switches.pattern.get();
       continue;
     }
+    if (text.starts_with(kExitPrefix)) {
+      if (switches.exit) return Error::user("exit: only one gate can be chosen");
+      MILLRACE_TRY(switches.exit, make_exit_gate(std::string_view(text).substr(kExitPrefix.size())));
+      continue;
+    }
     const std::string name = text.substr(0, text.find(':'));
     const auto* entry = kernel_switches().find(name);
     if (!entry) return Error::user(fmt::format("kernel: unknown '{}'; available: {}", name, kernel_switches().names()));

@@ -41,9 +41,16 @@ struct LoraRows final : LinearWrapper {
   // y += scale * B (A x) for the rows that use adapters of the matrix.
   void apply(const LinearCall& call) override;
   void keep(std::span<const int32_t> rows) override;
+  void part() override { parted_ = runs; }
+  void rejoin(std::span<const int32_t> rows) override {
+    restore();
+    keep(rows);
+  }
+  void restore() { runs = parted_; }  // to the runs at the last part()
 
  private:
   std::vector<Run> kept_;
+  std::vector<Run> parted_;  // runs at the last part()
   int64_t rank_ = 0;
 };
 

@@ -127,6 +127,10 @@ void add_evictor(const EvictionRule& rule, Facts& facts) {
   facts.add_if(rule.by_head(), kHeadBudgets, who);
 }
 
+void add_exit(const ExitGate* gate, Facts& facts) {
+  if (gate) facts.add(kExits, "exit " + gate->text());
+}
+
 void add_kv_format(const KvFormats& formats, const std::string& text, Facts& facts) {
   const std::string who = "KV format " + text;
   const KvCodec* codec = formats.codec.get();
@@ -197,6 +201,8 @@ Result<void> add_engine(const EngineMembers& members, Facts& facts) {
 Result<void> resolve_engine(const EngineOptions& options, Facts facts) {
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (rule) add_evictor(*rule, facts);
+  MILLRACE_TRY(const auto gate, make_exit_gate(chosen_exit(options.kernels)));
+  add_exit(gate.get(), facts);
   return resolve(facts);
 }
 
@@ -207,6 +213,8 @@ Result<void> resolve_pass(const ArchSpec& spec, const KvFormats& formats, const 
   add_kv_format(formats, kv_format, facts);
   add_switches(switches, facts);
   if (rule) add_evictor(*rule, facts);
+  add_exit(switches.exit.get(), facts);
+  if (switches.exit) MILLRACE_TRY_VOID(switches.exit->check(spec.layer_count()));
   facts.add_if(rule && rule->by_layer(), kLayerTables, rule ? "evictor " + rule->text : "");
   facts.add_if(!facts.has(kWindows), kNoWindowTables, "this model");
   return resolve(facts);

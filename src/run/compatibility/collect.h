@@ -18,6 +18,8 @@ namespace millrace {
 // `text`: as the options name the member.
 void add_drafter(const Drafter& drafter, const std::string& text, Facts& facts);
 void add_evictor(const EvictionRule& rule, Facts& facts);
+// `gate`: null states nothing.
+void add_exit(const ExitGate* gate, Facts& facts);
 void add_kv_format(const KvFormats& formats, const std::string& text, Facts& facts);
 void add_switches(const ForwardSwitches& switches, Facts& facts);
 // A model for streams of at most `context` tokens.
@@ -36,8 +38,8 @@ struct EngineMembers {
   int64_t context = 0;
 };
 Result<void> add_engine(const EngineMembers& members, Facts& facts);
-// With the evictor that the options name, of requests that name none. `facts` of the engine. Errors: user, and those of
-// resolve().
+// With the evictor and the exit gate that the options name, of requests that name none. `facts` of the engine. Errors:
+// user, and those of resolve().
 Result<void> resolve_engine(const EngineOptions& options, Facts facts);
 // Passes of a model without an engine. `rule`: null is none. Errors: those of resolve().
 Result<void> resolve_pass(const ArchSpec& spec, const KvFormats& formats, const std::string& kv_format,

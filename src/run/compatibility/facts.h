@@ -73,6 +73,8 @@ inline constexpr Fact kPromptRows{"attention", "stores rows beside the keys whil
 inline constexpr Fact kFindsLines{"attention", "finds lines of keys by a prompt's queries"};
 inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 
+inline constexpr Fact kExits{"exit", "tokens leave the model before its last layer"};
+
 inline constexpr Fact kUnifiedMax{"kernel", "weighs scores relative to one maximum"};
 
 inline constexpr Fact kRecurrent{"model", "has recurrent layers"};

@@ -74,6 +74,14 @@ Stated switch_facts(const std::string& name) {
   return facts;
 }
 
+Stated exit_facts(const std::string& name) {
+  const auto gate = make_exit_gate(name);
+  if (!gate.ok()) return std::nullopt;
+  Facts facts;
+  add_exit(gate->get(), facts);
+  return facts;
+}
+
 Stated context_facts(const std::string& name) {
   const auto encoder = make_document_context(name + ":model=FOLDER"), context = make_document_context(name);
   Facts facts;
@@ -117,6 +125,7 @@ std::string members_table() {
   add({progressive_kv_format()}, "", format_facts);
   add(attention_patterns().infos(), std::string(kPatternPrefix), switch_facts);
   add(kernel_switches().infos(), "", switch_facts);
+  add(exit_gates().infos(), "", exit_facts);
   add(prefix_evictors().infos(), "", prefix_evictor_facts);
   add(document_contexts().infos(), "", context_facts);
   return out;

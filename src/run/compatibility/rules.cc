@@ -111,6 +111,19 @@ constexpr Rule kRules[] = {
     {&kLayerTables, &kPrefixFile, kNotShared, kOmitOne},
     {&kLayerTables, &kContext, kNotShared, kOmitOne},
 
+    // Early exit.
+    {&kExits, &kSkipsLayers, "drafts skip layers of the whole model", kUseNgram},
+    {&kExits, &kReadsHiddenStates, "it needs the hidden states of the model's last layers", kUseNgram},
+    {&kExits, &kObservesMass, "its sums are of every layer, and tokens skip some", "use streamingllm or window"},
+    {&kExits, &kHidesKeys, "its gates are in every layer, and tokens skip some", "use streamingllm or window"},
+    {&kExits, &kLayerTables, "every layer has blocks of its own, and tokens skip some", kOmitOne},
+    {&kExits, &kEncodes, "it encodes whole blocks of every layer, and tokens skip some", kUseRows},
+    {&kExits, &kBlockImportance, "the importance of blocks is observed in a layer that tokens may skip",
+     "use another prefix evictor, and order arrival in the KV store"},
+    {&kExits, &kDocumentsApart, "documents are computed in every layer, and tokens skip some", kOmitOne},
+    {&kExits, &kDocumentsEncoded, "documents are read in every layer, and tokens skip some", kOmitOne},
+    {&kExits, &kPrefixFile, "a file has the keys and values of every layer, and tokens skip some", kOmitOne},
+
     // KV formats.
     {&kEncodes, &kRecurrent, "it has recurrent layers, which store a state in place of rows", "use f16"},
     {&kEncodesMost, &kLatent, "it has latent attention, whose values are parts of its keys", "use f16"},

@@ -19,9 +19,10 @@ class AnalyticCost final : public CostModel {
   double overhead = 0, seconds_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1;
 
   double step_seconds(const StepShape& shape) const override {
-    const auto tokens = static_cast<double>(shape.tokens);
+    const double tokens = shape.whole_tokens();
     const double compute = (tokens * flop_per_token + shape.pairs * flop_per_pair) / flop_per_second;
-    const double traffic = (weight_bytes + static_cast<double>(shape.keys) * kv_bytes_per_token) / bytes_per_second;
+    const double traffic =
+        (weight_bytes * shape.read_layers() + static_cast<double>(shape.keys) * kv_bytes_per_token) / bytes_per_second;
     return std::max(compute, traffic) + overhead + tokens * seconds_per_token;
   }
   double swap_seconds(int64_t tokens) const override {

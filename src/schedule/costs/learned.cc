@@ -65,7 +65,7 @@ class LearnedCost final : public CostModel {
   using Matrix = std::array<std::array<double, 3>, 3>;
   // Scaled so that the three have similar magnitude.
   static std::array<double, 3> features(const StepShape& shape) {
-    return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
+    return {1.0, shape.whole_tokens() * 1e-2, static_cast<double>(shape.keys) * 1e-4};
   }
   // Identical steps add no information, and forgetting would let the variances grow without bound. Scales a row
   // together with its column: limiting only the diagonal would make the matrix invalid as a covariance, and the next

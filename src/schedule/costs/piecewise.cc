@@ -34,7 +34,7 @@ class PiecewiseCost final : public CostModel {
   double kv_bytes_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1, disk_overhead = 0, slowdown = 1;
 
   double step_seconds(const StepShape& shape) const override {
-    const double sum = tokens(static_cast<double>(shape.tokens)) + outputs(static_cast<double>(shape.outputs)) +
+    const double sum = tokens(shape.whole_tokens()) + outputs(static_cast<double>(shape.outputs)) +
                        keys(static_cast<double>(shape.keys)) + pairs(shape.pairs);
     return std::max(1e-9, slowdown * sum);
   }

@@ -17,7 +17,7 @@ class TableCost final : public CostModel {
   double kv_bytes_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1;
 
   double step_seconds(const StepShape& shape) const override {
-    const Place t = find(tokens, static_cast<double>(shape.tokens)), k = find(keys, static_cast<double>(shape.keys));
+    const Place t = find(tokens, shape.whole_tokens()), k = find(keys, static_cast<double>(shape.keys));
     const double low = mix(at(t.low, k.low), at(t.low, k.high), k.part);
     const double high = mix(at(t.high, k.low), at(t.high, k.high), k.part);
     return std::max(1e-9, mix(low, high, t.part));

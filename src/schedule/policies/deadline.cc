@@ -41,12 +41,12 @@ class Deadline final : public SchedulerPolicy {
     // Prompts before this one, its own prompt, and its answer in a batch with all streams that decode meanwhile.
     double prompts = prompt_seconds(stream, view);
     StepShape step;
-    step.add(stream.size(), 1, true);
+    step.add(stream.size(), 1, true, stream.depth);
     for (const auto& streams : {view.running, view.waiting}) {
       for (const Sequence* other : streams) {
         if (order(*other) > order(stream)) continue;
         if (!other->decoding()) prompts += prompt_seconds(*other, view);
-        if (step.tokens < view.limits.max_streams) step.add(other->size(), 1, true);
+        if (step.tokens < view.limits.max_streams) step.add(other->size(), 1, true, other->depth);
       }
     }
     const double answer = static_cast<double>(answer_tokens(stream)) * view.cost->step_seconds(step);
@@ -65,7 +65,7 @@ class Deadline final : public SchedulerPolicy {
   }
   static double prompt_seconds(const Sequence& stream, const ScheduleView& view) {
     StepShape shape;
-    shape.add(stream.computed, stream.remaining(), true);
+    shape.add(stream.computed, stream.remaining(), true, stream.depth);
     return view.cost->step_seconds(shape);
   }
 

@@ -117,7 +117,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   double own_seconds(const Sequence& stream, int64_t tokens) const {
     if (!cost_) return std::numeric_limits<double>::max();
     StepShape shape;
-    shape.add(std::max<int64_t>(0, stream.computed - tokens), tokens, true);
+    shape.add(std::max<int64_t>(0, stream.computed - tokens), tokens, true, stream.depth);
     return cost_->step_seconds(shape);
   }
 
@@ -143,7 +143,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   int join_level(const Sequence& stream, const ScheduleView& view) const {
     if (!view.cost) return 0;
     StepShape shape;
-    shape.add(stream.computed, stream.remaining(), true);
+    shape.add(stream.computed, stream.remaining(), true, stream.depth);
     const double first = view.cost->step_seconds(shape);
     int level = 0;
     while (level + 1 < options_.levels && quantum(level) < first) ++level;

@@ -17,7 +17,7 @@ class StallFree final : public SchedulerPolicy {
     const Sequence* prompt = nullptr;
     for (const Sequence* stream : view.running) {
       if (stream->decoding())
-        decodes.add(stream->computed, 1, true);
+        decodes.add(stream->computed, 1, true, stream->depth);
       else if (!prompt)
         prompt = stream;
     }
@@ -45,7 +45,7 @@ class StallFree final : public SchedulerPolicy {
     while (low < high) {
       const int64_t middle = low + (high - low + 1) / 2;
       StepShape shape = decodes;
-      shape.add(prompt.computed, middle, true);
+      shape.add(prompt.computed, middle, true, prompt.depth);
       if (view.cost->step_seconds(shape) <= tbt_seconds_)
         low = middle;
       else

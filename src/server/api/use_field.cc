@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "exit/exit_gate.h"
 #include "run/technique_use.h"
 #include "sampling/schema.h"
 
@@ -73,6 +74,7 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   auto of_stream = apply_uses(*uses, chosen);
   if (!of_stream.ok()) return ApiError::bad(kName, of_stream.error().message);
   params.request.evictor = chosen.evictor;
+  params.request.exit = chosen_exit(chosen.kernels);
   params.request.document_context = chosen.document_context;
   for (AppliedTechnique& one : *of_stream)
     if (one.family != "context" || !params.documents.empty()) applied->push_back(std::move(one));

@@ -29,6 +29,7 @@ std::string without_folders(std::string text) {
 // Whether a choice of the engine applies to this request.
 bool applies(const LossyChoice& choice, const Request& request) {
   if (choice.family == "evictor") return request.evictor.empty();
+  if (choice.family == "exit") return request.exit.empty();
   if (choice.family == "context") return !request.documents.empty() && request.document_context.empty();
   // A greedy row has one token, which every rule accepts; a beam search drafts nothing.
   if (choice.family == "acceptance") return request.sampling.temperature > 0 && request.beams == 1;
@@ -57,7 +58,7 @@ std::string_view router_of(const ServedModel& served) {
 
 Json reading_choices(const ServedModel& served) {
   Request read;
-  read.evictor = read.document_context = "none";  // as prompt_reads.cc submits them
+  read.evictor = read.exit = read.document_context = "none";  // as prompt_reads.cc submits them
   Json out = engine_choices(served.engine_options, read, router_of(served));
   out.erase("acceptance");  // nothing is drafted
   return out;

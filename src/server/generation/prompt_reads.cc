@@ -67,6 +67,7 @@ class Reading {
     request.reader = prompts_[prompt].reader;
     request.max_tokens = 0;
     request.evictor = "none";
+    request.exit = "none";
     request.document_context = "none";
     request.tenant = terms_.share.engine_tenant;
     request.priority = priority_;

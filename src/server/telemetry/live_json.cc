@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exit/exit_gate.h"
 #include "run/families.h"
 #include "run/kv_places.h"
 #include "server/service.h"
@@ -137,6 +138,7 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
       {"drafter", o.drafter},
       {"acceptance", o.drafter.empty() ? "" : o.acceptance},
       {"evictor", o.evictor},
+      {"exit", chosen_exit(o.kernels)},
       {"tier", o.kv_tier.empty() && has_tier(o) ? "memory" : o.kv_tier},
       {"store", o.kv_store.empty() && has_store(o) ? "ssd" : o.kv_store},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},

@@ -40,7 +40,7 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
   // Requests with rows instead of tokens (embeddings) are not recorded, nor those of scores and embeddings.
   [[maybe_unused]] const auto& [prompt, not_embeddings, not_reader, sampling, max_tokens, min_tokens, ignore_eos, stop,
                                 include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking,
-                                adapters, cache_prompt, evictor, documents, document_context, not_keep_seconds,
+                                adapters, cache_prompt, evictor, exit, documents, document_context, not_keep_seconds,
                                 not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant,
                                 priority, not_deadline_seconds, not_time_limit_seconds, not_predicted_tokens,
                                 not_known_tokens, prediction] = request;
@@ -80,6 +80,7 @@ Json request_json(const Request& r) {
   for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
   if (!r.evictor.empty()) out["evictor"] = r.evictor;
+  if (!r.exit.empty()) out["exit"] = r.exit;
   for (const PromptDocument& one : r.documents) out["documents"].push_back({{"begin", one.begin}, {"end", one.end}});
   if (!r.document_context.empty()) out["document_context"] = r.document_context;
   if (r.n != 1) out["n"] = r.n;
@@ -273,6 +274,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);
   r.evictor = line.text("evictor");
+  r.exit = line.text("exit");
   r.document_context = line.text("document_context");
   r.n = line.integer("n", 1, kMaxAnswers, 1);
   r.best_of = line.integer("best_of", 0, kMaxAnswers, 0);
