@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/background_packer.h"
+#include "models/blocks/early_exit.h"
 
 namespace millrace {
 namespace {
@@ -147,6 +148,37 @@ void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
   const Pass pass(*model_);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
+}
+
+void ModelRunner::forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&) {
+  finish_window_spans();
+  const Pass pass(*model_);
+  const int64_t width = model_->spec().width;
+  known_.assign(known.size(), 0);
+  for (size_t t = 0; t < known.size(); ++t) known_[t] = known[t] != nullptr;
+  keep_staying(batch_, known_, unknown_, unknown_rows_);
+  for (size_t i = 0; const BatchEmbedding& one : batch_.embeddings) {
+    while (i < unknown_rows_.size() && unknown_rows_[i] < one.token) ++i;
+    if (i < unknown_rows_.size() && unknown_rows_[i] == one.token)
+      unknown_.embeddings.push_back({static_cast<int64_t>(i), one.row});
+  }
+  if (unknown_.size() > 0) {
+    adapters_.part();
+    adapters_.keep(unknown_rows_);
+    model_->embed(unknown_, *context_);
+    model_->run_layers(unknown_, 0, layers, *context_);
+    model_->add_pending(unknown_.size(), *context_);
+    adapters_.restore();
+    const float* from = context_->residual.as<float>();
+    behind_.assign(from, from + unknown_.size() * width);
+  }
+  model_->embed(batch_, *context_);  // for the rotations
+  float* residual = context_->residual.as<float>();
+  for (size_t t = 0, i = 0; t < known.size(); ++t) {
+    const float* row = known[t] ? known[t] : behind_.data() + static_cast<int64_t>(i++) * width;
+    std::copy_n(row, width, residual + static_cast<int64_t>(t) * width);
+  }
+  model_->head(model_->run_layers(batch_, layers, model_->spec().layer_count(), *context_), *context_);
 }
 
 }  // namespace millrace

@@ -157,6 +157,10 @@ class ModelRunner {
     model_->run_layers(batch_, 0, layer, *context_);
     model_->store_keys(batch_, layer, *context_);
   }
+  // As forward(), for a batch some of whose tokens have run the first `layers` layers before, in other passes that have
+  // stored their keys and values. `known`: by token, the residual [width] behind these layers; null: the token runs
+  // all. Observers see every token in the other layers only.
+  void forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&);
   // For a batch without output rows: runs the layers from `layer` on. `rows`: the output of the layers before them for
   // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
@@ -208,6 +212,10 @@ class ModelRunner {
   std::optional<ForwardContext> context_;
   LoraRows adapters_;
   Batch batch_;
+  Batch unknown_;                      // forward_known(): the tokens that run all layers,
+  std::vector<int32_t> unknown_rows_;  // ... their indices,
+  std::vector<float> behind_;          // ... and their residual behind the first layers
+  std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
   const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass

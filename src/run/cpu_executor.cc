@@ -36,7 +36,8 @@ void CpuExecutor::start(const ForwardLimits& limits, int64_t drafts, int64_t str
                                       .adapters = *adapters_,
                                       .grammars = grammars_.get()},
                    limits.outputs);
-  pass_.emplace(*runner_, documents_->encoded(), features_.get(), drafts, streams);
+  pass_.emplace(*runner_, documents_->encoded(), features_.get(), self_ ? self_->first_rows() : nullptr, drafts,
+                streams);
   DraftModel* drafter = draft_.get();
   if (self_) drafter = self_.get();
   if (features_) drafter = features_.get();

@@ -14,6 +14,7 @@ Result<void> DrafterSetup::choose() {
   MILLRACE_TRY(const auto skips, drafter_skips(options_.drafter));
   if (skips) {
     MILLRACE_TRY(skipped_, choose_skips(*skips, model_));
+    first_ = skips->first;
   }
   const Tokenizer* tokens = model_.parts().tokenizer.get();
   return check_drafter(options_.drafter, model_.parts().model->spec().vocab,
@@ -64,6 +65,7 @@ Result<int64_t> DrafterSetup::memory(const ForwardLimits& limits, const KvLayout
   if (draft_) bytes += DraftRunner::memory(*draft_, draft_sizes_, threads, layout);
   if (features_) bytes += features_->memory(feature_sizes_, threads, layout);
   if (skipped_) bytes += SelfRunner::memory(vocab, options_.max_streams, threads);
+  if (first_ > 0) bytes += FirstRows::memory(model_.parts().model->spec().width, limits.tokens);
   return bytes;
 }
 
@@ -74,7 +76,8 @@ Result<EngineDrafters> DrafterSetup::start(ModelRunner& runner) {
   }
   if (features_) MILLRACE_TRY_VOID(features_->start(runner, own_layers_, feature_sizes_));
   drafters.features = std::move(features_);
-  if (skipped_) drafters.self = std::make_unique<SelfRunner>(runner, *std::move(skipped_), options_.max_streams);
+  if (skipped_)
+    drafters.self = std::make_unique<SelfRunner>(runner, *std::move(skipped_), options_.max_streams, first_);
   return drafters;
 }
 

@@ -51,6 +51,7 @@ class DrafterSetup {
   std::shared_ptr<ThreadPool> threads_;
   int64_t longest_ = 0, own_layers_ = 0;
   std::optional<SkippedBlocks> skipped_;
+  int64_t first_ = 0;                           // SkipChoice::first
   std::shared_ptr<const LanguageModel> draft_;  // null: the drafter has no model of its own
   std::unique_ptr<FeatureRunner> features_;     // null: it reads no hidden states
   DraftRunner::Sizes draft_sizes_;

@@ -138,6 +138,15 @@ std::string model_identity(const LanguageModel& model) {
 
 Result<SkippedBlocks> choose_skips(const SkipChoice& choice, const LanguageModel& model) {
   const ArchSpec& spec = model.parts().model->spec();
+  if (choice.first > 0) {
+    const int64_t layers = spec.layer_count();
+    if (choice.first >= layers)
+      return Error::user(
+          fmt::format("drafter layerskip: exit: must be less than the model's {} layers, is {}", layers, choice.first));
+    std::vector<uint8_t> left_out(static_cast<size_t>(layers), 0);
+    std::fill(left_out.begin() + choice.first, left_out.end(), uint8_t{1});
+    return SkippedBlocks{left_out, left_out};
+  }
   if (!choice.file.empty()) {
     auto read = read_skips(choice.file, model);
     if (!read.ok()) return Error{read.error().kind, "drafter self: skip: " + read.error().message};

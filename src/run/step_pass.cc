@@ -7,17 +7,19 @@
 
 namespace millrace {
 
-StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, int64_t drafts,
-                   int64_t streams)
+StepPass::StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, FirstRows* first,
+                   int64_t drafts, int64_t streams)
     : runner_(runner),
       documents_(documents),
       features_(features && features->keeps() ? features : nullptr),
+      first_(first),
       evictions_(runner, drafts) {
   const ForwardLimits& limits = runner.limits();
   sampled_.reserve(static_cast<size_t>(limits.outputs));
   read_rows_.reserve(static_cast<size_t>(limits.tokens));
   reads_.reserve(static_cast<size_t>(limits.tokens));
   adapted_.reserve(static_cast<size_t>(streams));
+  if (first_) known_.reserve(static_cast<size_t>(limits.tokens));
 }
 
 void StepPass::observe_attention() {
@@ -42,10 +44,15 @@ void StepPass::run(const StepInput& input, StepOutput& output) {
   }
   sampled_.resize(needed);
   if (observes_) request_mass(input);
-  if (reads_.empty() && !features_)
-    runner_.forward();
-  else
+  if (!reads_.empty() || features_) {
     forward_in_parts(output);
+  } else if (find_first_rows(input)) {
+    const ThreadPool::Turn turn(runner_.threads());
+    runner_.forward_known(first_->layers(), known_, turn);
+  } else {
+    runner_.forward();
+  }
+  if (first_) first_->clear();
   if (documents_) documents_->end_pass();
   if (features_) features_->keep();
   if (observes_) take_mass(input, output);
@@ -113,6 +120,23 @@ void StepPass::show_keys(const StepInput& input, const StepChunk& chunk, Cursor&
                .segments = std::span(input.segments).subspan(segments, static_cast<size_t>(chunk.segments)),
                .segment_heads = chunk.segment_heads,
                .documents = chunk.documents});
+}
+
+// Drafts are computed as tokens of a plain stream. So rows of streams whose tokens see other keys, or are at other
+// positions, are not used. If the pass observes queries, its observers need every token in every layer.
+bool StepPass::find_first_rows(const StepInput& input) {
+  if (!first_ || first_->empty() || observes_) return false;
+  if (std::ranges::any_of(input.references, [](const StepReferences& of) { return of.eviction || of.documents; }))
+    return false;
+  first_->sort();
+  known_.clear();
+  for (const StepChunk& chunk : input.chunks) {
+    for (int64_t i = chunk.first; i < chunk.first + chunk.tokens; ++i) {
+      const bool plain = !chunk.sees && input.positions[known_.size()] == i;
+      known_.push_back(plain && chunk.drafted > 0 ? first_->find(chunk.stream, i) : nullptr);
+    }
+  }
+  return std::ranges::any_of(known_, [](const float* row) { return row != nullptr; });
 }
 
 // No exception may leave a worker.

@@ -10,15 +10,17 @@
 #include "models/model_runner.h"
 #include "run/encoded_documents.h"
 #include "run/feature_runner.h"
+#include "run/first_rows.h"
 #include "run/step_input.h"
 
 namespace millrace {
 
 class StepPass {
  public:
-  // `documents` and `features` may be null. All outlive the object. Drafts of up to `drafts` tokens, in up to `streams`
-  // streams.
-  StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, int64_t drafts, int64_t streams);
+  // `documents`, `features` and `first` may be null. All outlive the object. Drafts of up to `drafts` tokens, in up to
+  // `streams` streams.
+  StepPass(ModelRunner& runner, EncodedDocuments* documents, FeatureRunner* features, FirstRows* first, int64_t drafts,
+           int64_t streams);
 
   void observe_attention();
   void run(const StepInput& input, StepOutput& output);
@@ -44,12 +46,15 @@ class StepPass {
   void add_rows(const StepInput& input, size_t index, size_t from, int64_t sampled);
   void show_keys(const StepInput& input, const StepChunk& chunk, Cursor& at);
   void forward_in_parts(StepOutput& output);
+  bool find_first_rows(const StepInput& input);
   void request_mass(const StepInput& input);
   void take_mass(const StepInput& input, StepOutput& output);
 
   ModelRunner& runner_;
-  EncodedDocuments* documents_;  // null: no encoder
-  FeatureRunner* features_;      // keeps the hidden states of all tokens; null: the drafter reads none
+  EncodedDocuments* documents_;      // null: no encoder
+  FeatureRunner* features_;          // keeps the hidden states of all tokens; null: the drafter reads none
+  FirstRows* first_;                 // rows of drafted tokens behind the first layers; null: the drafter keeps none
+  std::vector<const float*> known_;  // by token of the pass; null: it has none
   MassObserver mass_;
   EvictionObserver evictions_;
   std::vector<ReadRow> reads_;          // of this step

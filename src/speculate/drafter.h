@@ -19,6 +19,7 @@ namespace millrace {
 struct SkipChoice {
   std::string attention, mlp;  // layers: "3+7-9"
   std::string file;            // file of `millrace draft-search`; all three empty: a default
+  int64_t first = 0;           // > 0: only the first layers run, and the step's pass continues behind them
 };
 
 // The model of a drafter that drafts from the hidden states of the engine's model (run/feature_runner.h).

@@ -63,6 +63,7 @@ inline void add_drafter_choices(const ChoiceFiles& files, std::vector<MemberChoi
                                     "lookahead:w=3,n=3,g=3",
                                     "draft:k=3,model=" + files.heads + "target",
                                     "self:k=3,attn=2-4,mlp=2-4",
+                                    "layerskip:k=3,exit=3",
                                     "cascade:k=2,model=" + files.heads + "target",
                                     "staged:k=2,nodes=4,model=" + files.heads + "target",
                                     "medusa:model=" + files.heads + "medusa",

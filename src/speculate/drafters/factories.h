@@ -13,6 +13,7 @@ Result<std::unique_ptr<Drafter>> make_prediction_drafter(const OptionValues& opt
 Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_layerskip_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_cascade_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_staged_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_medusa_drafter(const OptionValues& options);
