@@ -3,13 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-<<<<<<< ours
-#include "run/plan/kv_places.h"
-=======
 #include "exit/exit_gate.h"
-#include "run/families.h"
-#include "run/kv_places.h"
->>>>>>> theirs
+#include "run/plan/kv_places.h"
 #include "server/service.h"
 #include "server/telemetry/live_feed.h"
 #include "techniques/families.h"
