@@ -43,11 +43,29 @@ Result<std::vector<GroupedRows>> internlm2_rows(const GroupJson& config) {
            {"attention.wq", heads / kv_heads * head_dim}, {"attention.wk", head_dim}, {"attention.wv", head_dim}}}};
 }
 
+// Qwen3-Next (Qwen Team, 2025): of each key head the query, the key, and the values and gates of the value heads that
+// read it.
+Result<std::vector<GroupedRows>> qwen3_next_rows(const GroupJson& config) {
+  MILLRACE_TRY(const int64_t keys, read_size(config, "linear_num_key_heads", 16));
+  MILLRACE_TRY(const int64_t heads, read_size(config, "linear_num_value_heads", 32));
+  MILLRACE_TRY(const int64_t key_dim, read_size(config, "linear_key_head_dim", 128));
+  MILLRACE_TRY(const int64_t value_dim, read_size(config, "linear_value_head_dim", 128));
+  if (heads % keys != 0)
+    return Error::corrupt(fmt::format("config.json: {} value heads cannot share {} key heads", heads, keys));
+  const int64_t values = heads / keys * value_dim;
+  const std::string qkv = "linear_attn.in_proj_qkv";
+  return std::vector<GroupedRows>{
+      {.name = "linear_attn.in_proj_qkvz",
+       .groups = keys,
+       .parts = {{qkv, key_dim}, {qkv, key_dim}, {qkv, values}, {"linear_attn.in_proj_z", values}}}};
+}
+
 struct Layout {
   std::string_view architecture, model_type;
   Result<std::vector<GroupedRows>> (*read)(const GroupJson& config);
 };
-constexpr Layout kLayouts[] = {{"InternLM2ForCausalLM", "internlm2", internlm2_rows}};
+constexpr Layout kLayouts[] = {{"InternLM2ForCausalLM", "internlm2", internlm2_rows},
+                               {"Qwen3NextForCausalLM", "qwen3_next", qwen3_next_rows}};
 
 // PREFIX.NAME.weight or PREFIX.NAME.bias; empty: another tensor. `kind` is what follows the name.
 std::string_view kind_of(std::string_view tensor, std::string_view name) {
@@ -57,18 +75,21 @@ std::string_view kind_of(std::string_view tensor, std::string_view name) {
   return kind.starts_with('.') ? kind : std::string_view{};
 }
 
-// The rows of one part, group after group.
-Result<StoredTensor> take_part(ModelFiles& model, const StoredTensor& whole, const GroupedRows& layout, size_t part,
-                               std::string_view kind) {
-  const int64_t rows = layout.parts[part].rows, total = layout.groups * layout.group_rows();
-  const int64_t row_bytes = whole.tensor.bytes / total;
-  int64_t first = 0;
+// The matrix of the parts [part, end): the rows of each part, group after group.
+Result<StoredTensor> take_parts(ModelFiles& model, const StoredTensor& whole, const GroupedRows& layout, size_t part,
+                                size_t end, std::string_view kind) {
+  const int64_t total = layout.groups * layout.group_rows(), row_bytes = whole.tensor.bytes / total;
+  int64_t first = 0, rows = 0;
   for (size_t i = 0; i < part; ++i) first += layout.parts[i].rows;
+  for (size_t i = part; i < end; ++i) rows += layout.parts[i].rows;
   MILLRACE_TRY(AlignedBuffer bytes, AlignedBuffer::allocate(layout.groups * rows * row_bytes, "grouped rows"));
-  for (int64_t group = 0; group < layout.groups; ++group)
-    std::memcpy(bytes.data() + group * rows * row_bytes,
-                whole.tensor.data + (group * layout.group_rows() + first) * row_bytes,
-                static_cast<size_t>(rows * row_bytes));
+  uint8_t* to = bytes.data();
+  for (size_t i = part; i < end; first += layout.parts[i++].rows)
+    for (int64_t group = 0; group < layout.groups; ++group) {
+      const auto count = static_cast<size_t>(layout.parts[i].rows * row_bytes);
+      std::memcpy(to, whole.tensor.data + (group * layout.group_rows() + first) * row_bytes, count);
+      to += count;
+    }
   StoredTensor out = whole;
   const std::string_view prefix =
       std::string_view(whole.name).substr(0, whole.name.size() - kind.size() - layout.name.size());
@@ -121,8 +142,9 @@ Result<void> unpack_grouped_rows(ModelFiles& model, const nlohmann::ordered_json
       const std::string_view kind = kind_of(whole.name, layout.name);
       if (kind.empty()) continue;
       MILLRACE_TRY_VOID(check_grouped(model, whole, layout, kind));
-      for (size_t part = 0; part < layout.parts.size(); ++part) {
-        MILLRACE_TRY(StoredTensor one, take_part(model, whole, layout, part, kind));
+      for (size_t part = 0, end = 0; part < layout.parts.size(); part = end) {
+        while (end < layout.parts.size() && layout.parts[end].name == layout.parts[part].name) ++end;
+        MILLRACE_TRY(StoredTensor one, take_parts(model, whole, layout, part, end, kind));
         parts.push_back(std::move(one));
       }
       absorbed[i] = true;

@@ -1,6 +1,8 @@
 // Matrices that a folder stores with the rows of several matrices between each other, group by group:
 //
-//   InternLM2's wqkv   [ query heads of KV head 0 | its key head | its value head ][ query heads of KV head 1 | ...
+//   InternLM2's wqkv            [ query heads of KV head 0 | its key head | its value head ][ query heads of KV head 1
+//   | ... Qwen3-Next's in_proj_qkvz   [ query head 0 | key head 0 | value heads that read it | their gates ][ query
+//   head 1 | ...
 //
 // Opening a folder separates them (unpack_grouped_rows()), so that architectures, conversion and compression see the
 // matrices under names of their own. A conversion that writes such a folder puts their rows back
@@ -22,7 +24,9 @@ namespace millrace {
 // One stored matrix of every layer. A bias of the same name is laid out alike.
 struct GroupedRows {
   struct Part {
-    std::string name;  // name of the matrix, in place of GroupedRows::name
+    // Name of the matrix, in place of GroupedRows::name. Adjacent parts with one name are one matrix: the first part's
+    // rows of all groups, then the next part's. Such a matrix is read only, and not put back.
+    std::string name;
     int64_t rows = 0;  // number of its rows in each group
   };
   std::string name;  // end of the tensor's name, without .weight: "attention.wqkv"

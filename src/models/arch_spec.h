@@ -64,7 +64,7 @@ struct MoeSpec {
   bool operator==(const MoeSpec&) const = default;
 };
 
-// A selective state space (models/mixers/mamba.cc, mamba2.cc).
+// A selective state space (models/mixers/mamba.cc, mamba2.cc), or a gated delta net (gated_delta_net.cc).
 struct SsmSpec {
   int64_t inner = 0;      // channels
   int64_t state = 0;      // values of each channel's state
@@ -77,6 +77,9 @@ struct SsmSpec {
   int64_t groups = 0;       // groups of adjacent heads, which share B and C
   bool gated_norm = false;  // after the gate, an RMS norm over the channels of each group; true: it must be stored
   std::array<float, 5> scales = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};  // factors of z, x, B, C and the step sizes
+  // Gated delta net: `inner` values in `heads` value heads, `groups` key heads of `state` dims. Value head h reads key
+  // head h mod groups if `tiled`, else h / (heads / groups).
+  bool tiled = false;
 
   bool operator==(const SsmSpec&) const = default;
 };
@@ -127,6 +130,9 @@ struct LayerSpec {
   MoeSpec experts;        // experts of the mixture
   SsmSpec ssm;
   LatentSpec latent;
+  // Attention's output is multiplied by the sigmoid of a gate. The query matrix has, head by head, the query's rows,
+  // then as many of the gate.
+  bool attention_gate = false;
 
   bool operator==(const LayerSpec&) const = default;
 };

@@ -51,7 +51,7 @@ static Result<void> load_biases(WeightLoader& loader, const ArchSpec& spec, cons
   return {};
 }
 
-// Experts are stored in one stacked tensor [experts, rows, cols], or individually.
+// Experts are stored in stacked tensors [experts, rows, cols], or individually.
 static Result<MlpWeights> load_expert(WeightLoader& loader, const std::string& path, const ArchSpec& spec,
                                       const std::string& prefix, const MoeSpec& moe, int64_t expert) {
   auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
@@ -60,8 +60,14 @@ static Result<MlpWeights> load_expert(WeightLoader& loader, const std::string& p
     return loader.matrix(fmt::format("{}{}.{}.weight", prefix, part, expert), rows, cols);
   };
   MlpWeights mlp;
-  MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
-  MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
+  if (const std::string both = prefix + "ffn_gate_up_exps.weight"; loader.find(both)) {  // gate's rows, then up's
+    const int64_t total = 2 * moe.experts * moe.hidden, first = 2 * expert * moe.hidden;
+    MILLRACE_TRY(mlp.gate, loader.rows_of(both, total, first, moe.hidden, spec.width));
+    MILLRACE_TRY(mlp.up, loader.rows_of(both, total, first + moe.hidden, moe.hidden, spec.width));
+  } else {
+    MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
+    MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
+  }
   MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
   if (mlp.gate.format->activation != mlp.up.format->activation)
     return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",

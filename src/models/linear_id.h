@@ -21,6 +21,9 @@ enum class LinearKind : uint8_t {
   ssm_x,
   ssm_dt,
   ssm_out,
+  ssm_gate,  // gated delta net: to z; to the update rates; to the step sizes
+  ssm_beta,
+  ssm_alpha,
   q_a,  // latent attention: to the queries' latent, from it to the heads' queries; to keys' latent and rotated key
   q_b,
   kv_a,

@@ -78,8 +78,9 @@ void expect_same_bytes(const TensorBytes& written, const TensorBytes& expected) 
 // Those whose two files differ by more than names and the order of rows: roundings of norms, factors of rotations,
 // masks, factors of matrices, and heads that one of the two files repeats.
 bool differs_by_values(const std::string& name) {
-  for (const char* family : {"gemma", "gpt2", "llama_bf16", "llama_sharded", "llama3", "phi3_longrope", "phi4",
-                             "mixtral", "qwen2moe", "qwen3moe", "mamba", "deepseek", "gates", "falcon_h1"})
+  for (const char* family :
+       {"gemma", "gpt2", "llama_bf16", "llama_sharded", "llama3", "phi3_longrope", "phi4", "mixtral", "qwen2moe",
+        "qwen3moe", "mamba", "deepseek", "gates", "falcon_h1", "qwen3next", "qwen35"})
     if (name.starts_with(family)) return true;
   return false;
 }

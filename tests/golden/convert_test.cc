@@ -73,7 +73,7 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
 
 // Models with another mixer than attention are refused, and gpt-oss has no way back to a folder.
 bool converted(const std::string& name) {
-  for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss"})
+  for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss", "qwen3next", "qwen35"})
     if (name.starts_with(family)) return false;
   return true;
 }
@@ -311,7 +311,8 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
 }
 
 TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}}) {
+  for (const auto& [name, mixer] :
+       {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}, {"qwen35", "gated_delta_net"}}) {
     const std::string from = (golden() / name / "model.gguf").string();
     const auto report = convert(from, Scratch() / "out");
     ASSERT_FALSE(report.ok());

@@ -55,6 +55,9 @@ const std::vector<float>* bias_of(const Model& model, const LinearId& id) {
     case LinearKind::ssm_x:
     case LinearKind::ssm_dt:
     case LinearKind::ssm_out:
+    case LinearKind::ssm_gate:
+    case LinearKind::ssm_beta:
+    case LinearKind::ssm_alpha:
     case LinearKind::q_a:
     case LinearKind::q_b:
     case LinearKind::kv_a:

@@ -113,7 +113,9 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.heads = config.count("num_attention_heads", 1, kMaxWidth);
   spec.kv_heads = config.count_or("num_key_value_heads", spec.heads, 1, kMaxWidth);
   spec.head_dim = config.count_or("head_dim", std::max<int64_t>(1, spec.width / spec.heads), 1, kMaxWidth);
-  spec.hidden = config.count("intermediate_size", 1, kMaxWidth);
+  // Mixtures without a dense MLP may state the width of their experts alone.
+  const bool experts_alone = !config.has("intermediate_size") && config.has("moe_intermediate_size");
+  spec.hidden = config.count(experts_alone ? "moe_intermediate_size" : "intermediate_size", 1, kMaxWidth);
   spec.context = config.count_or("max_position_embeddings", 2048, 1, kMaxContext);
   spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", config.number_or("layer_norm_eps", 1e-6)));
   spec.activation = find_activation(
@@ -156,6 +158,14 @@ void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view
   spec.moe.used = config.count("num_experts_per_tok", 1, spec.moe.experts);
   spec.moe.hidden = config.count_or(hidden_key, spec.hidden, 1, kMaxWidth);
   for (auto& layer : spec.layers) layer.moe = true;
+}
+
+void read_huggingface_moe_layers(ConfigReader& config, ArchSpec& spec) {
+  const int64_t step = config.count_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  for (int64_t i = 0; i < spec.layer_count(); ++i) spec.layers[i].moe = (i + 1) % step == 0;
+  for (double layer : config.numbers_or_empty("mlp_only_layers"))
+    if (layer >= 0 && layer < static_cast<double>(spec.layer_count()))
+      spec.layers[static_cast<size_t>(layer)].moe = false;
 }
 
 }  // namespace millrace

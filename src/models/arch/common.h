@@ -36,4 +36,7 @@ void skip_huggingface_windows(ConfigReader& config);
 void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key,
                           std::string_view hidden_key);
 
+// Layers in config.json's mlp_only_layers, and those off its decoder_sparse_step, have a dense MLP.
+void read_huggingface_moe_layers(ConfigReader& config, ArchSpec& spec);
+
 }  // namespace millrace

@@ -28,15 +28,6 @@ void read_qwen3(ConfigReader& config, ArchSpec& spec) {
   read_windows(config, spec);
 }
 
-// Layers in mlp_only_layers, and those off the sparse step, have a dense MLP.
-void read_moe_layers(ConfigReader& config, ArchSpec& spec) {
-  int64_t step = config.count_or("decoder_sparse_step", 1, 1, kMaxLayers);
-  for (int64_t i = 0; i < spec.layer_count(); ++i) spec.layers[i].moe = (i + 1) % step == 0;
-  for (double layer : config.numbers_or_empty("mlp_only_layers"))
-    if (layer >= 0 && layer < static_cast<double>(spec.layer_count()))
-      spec.layers[static_cast<size_t>(layer)].moe = false;
-}
-
 void read_qwen2moe_gguf(ConfigReader&, ArchSpec& spec) {
   spec.moe.normalize = false;
   spec.moe.shared_gate = spec.moe.shared_hidden > 0;
@@ -48,14 +39,14 @@ void read_qwen2moe(ConfigReader& config, ArchSpec& spec) {
   spec.moe.normalize = config.flag_or("norm_topk_prob", false);
   spec.moe.shared_hidden = config.count_or("shared_expert_intermediate_size", 0, 0, kMaxWidth);
   spec.moe.shared_gate = spec.moe.shared_hidden > 0;
-  read_moe_layers(config, spec);
+  read_huggingface_moe_layers(config, spec);
 }
 
 void read_qwen3moe(ConfigReader& config, ArchSpec& spec) {
   read_qwen3(config, spec);
   read_huggingface_moe(config, spec, "num_experts", "moe_intermediate_size");
   spec.moe.normalize = config.flag_or("norm_topk_prob", false);
-  read_moe_layers(config, spec);
+  read_huggingface_moe_layers(config, spec);
 }
 
 void write_qwen(const ArchSpec& spec, nlohmann::ordered_json& config) {

@@ -112,6 +112,29 @@ void for_stored_layers(const AttentionLayer& layer, const float* q, const Use& u
   for (int64_t head = 0; head < layer.kv_heads; ++head) use(layer.of_head(head), q + layer.q_column(head));
 }
 
+// Copies queries to context.q. Gated attention has queries and gates in context.mixer: [tokens, heads, 2, head_dim].
+void take_queries(const LayerSpec& layer, int64_t tokens, ForwardContext& context) {
+  const int64_t dim = layer.head_dim, heads = layer.heads;
+  for_rows(context, tokens, 2 * heads * dim, [&](int64_t t) {
+    const float* both = context.mixer.as<float>() + t * 2 * heads * dim;
+    for (int64_t h = 0; h < heads; ++h)
+      std::copy_n(both + 2 * h * dim, dim, context.q.as<float>() + (t * heads + h) * dim);
+  });
+}
+
+// context.attended times the sigmoids of the gates, 0.5 + 0.5 tanh(gate / 2). Overwrites the gates.
+void gate_values(const LayerSpec& layer, int64_t tokens, ForwardContext& context) {
+  const int64_t dim = layer.head_dim, heads = layer.heads;
+  for_rows(context, tokens, 2 * heads * dim, [&](int64_t t) {
+    for (int64_t h = t * heads; h < (t + 1) * heads; ++h) {
+      float* gate = context.mixer.as<float>() + (2 * h + 1) * dim;
+      float* y = context.attended.as<float>() + h * dim;
+      context.kernels().softcap(gate, 2.0f, dim);
+      for (int64_t d = 0; d < dim; ++d) y[d] *= 0.5f + 0.25f * gate[d];
+    }
+  });
+}
+
 HopCall hop_call(const AttentionLayer& attention, const Batch& batch, ForwardContext& context) {
   return {.batch = batch,
           .layer = attention,
@@ -136,10 +159,12 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   float* k = context.k.as<float>();
   float* v = context.v.as<float>();
   const LinearId at{.layer = static_cast<int32_t>(index)};
-  project_alike(context, context.fused().qkv, context.normed.as<float>(), rows,
-                {{at.of(LinearKind::q), weights.q, weights.q_bias, q},
-                 {at.of(LinearKind::k), weights.k, weights.k_bias, k},
-                 {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
+  project_alike(
+      context, context.fused().qkv, context.normed.as<float>(), rows,
+      {{at.of(LinearKind::q), weights.q, weights.q_bias, layer.attention_gate ? context.mixer.as<float>() : q},
+       {at.of(LinearKind::k), weights.k, weights.k_bias, k},
+       {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
+  if (layer.attention_gate) take_queries(layer, tokens, context);
 
   const RopeRows rope = rope_of(spec, layer, context);
   const int64_t stored_index = context.kv().layer_of(context.first_kv_layer, index);
@@ -195,6 +220,8 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerS
       for (size_t m = 0; layer && m < layer->mixers.size(); ++m) {
         const MixedRows mixed = layer->mixers[m].mixer->rows(*layer, context);
         std::copy_n(mixed.rows + t * mixed.width, mixed.width, mixed.rows + i * mixed.width);
+        if (mixed.gates)
+          std::copy_n(mixed.gates + t * mixed.gate_width, mixed.gate_width, mixed.gates + i * mixed.gate_width);
       }
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
@@ -260,9 +287,9 @@ void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardCont
 
 namespace {
 
-// context.q -> context.block_out
+// context.q -> context.block_out. `gated`: the layer, if its attention has gates, which are in context.mixer.
 void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
-                        const KeyLifetimes* lifetimes, ForwardContext& context) {
+                        const KeyLifetimes* lifetimes, const LayerSpec* gated, ForwardContext& context) {
   const int64_t q_width = attention.heads * attention.head_dim;
   if (diffusing_pattern(pattern_of(attention, context.limits().context)))
     attend_last_hop(hop_call(attention, batch, context), context.attended.as<float>());
@@ -272,6 +299,7 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
            context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes(), lifetimes);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->attended(attention, batch, context.attended.as<float>());
+  if (gated) gate_values(*gated, batch.size(), context);
   const float* attended = context.attended.as<float>();
   const ActivationRows out = rows_for(weights.output, batch.size(), q_width, context.encoded.data());
   if (out.data)
@@ -290,7 +318,8 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
                      const Batch& batch, ForwardContext& context) {
   AttentionLayer attention = stored_layer(spec, layer, index, context);
   if (!weights.sinks.empty()) attention.sinks = weights.sinks.data();
-  attend_and_project(attention, index, weights, batch, &context.key_lifetimes, context);
+  attend_and_project(attention, index, weights, batch, &context.key_lifetimes, layer.attention_gate ? &layer : nullptr,
+                     context);
   weigh_outputs(attention.group, batch, spec.width, context);
 }
 
@@ -311,7 +340,7 @@ void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t
   attention.group = context.kv().group_of(stored);
   attention.window = 0;
   attention.switches.pattern = nullptr;  // its queries are another model's
-  attend_and_project(attention, 0, weights, batch, nullptr, context);
+  attend_and_project(attention, 0, weights, batch, nullptr, nullptr, context);
 }
 
 }  // namespace millrace

@@ -19,6 +19,7 @@ std::string attention_problem(const ArchSpec& spec, const LayerSpec& layer) {
   if (layer.heads * layer.head_dim > kMaxWidth) return fmt::format("{} heads of {} dims", layer.heads, layer.head_dim);
   if (layer.value_dim != layer.head_dim)
     return fmt::format("keys of {} and values of {} dims", layer.head_dim, layer.value_dim);
+  if (layer.attention_gate && layer.mixers.size() > 1) return "gates of attention in a layer with a further mixer";
   for (const RopeSpec& rope : spec.ropes)
     if (rope.rotated < 0 || rope.rotated > layer.head_dim || rope.rotated % 2 != 0)
       return fmt::format("rope rotates {} of {} dims", rope.rotated, layer.head_dim);
@@ -37,6 +38,7 @@ void declare_attention(const LayerSpec& layer, const ForwardLimits& limits, int 
   sizes.reads(q_width);
   ForwardSizes::grow(sizes.q_width, q_width);
   ForwardSizes::grow(sizes.kv_width, layer.kv_heads * layer.head_dim);
+  if (layer.attention_gate) ForwardSizes::grow(sizes.mixer, 4 * limits.tokens * 2 * q_width);
   ForwardSizes::grow(sizes.partials,
                      4 * attention_scratch_floats(threads, limits.context, layer.heads / layer.kv_heads, layer.head_dim,
                                                   layer.kv_heads, 0, limits.switches.attention));
@@ -58,14 +60,15 @@ Result<void> load_fused(WeightLoader& loader, const std::string& prefix, int64_t
 Result<void> load_attention(WeightLoader& loader, const std::string& prefix, const ArchSpec& spec,
                             const LayerSpec& sizes, LayerWeights& layer) {
   const int64_t q = sizes.heads * sizes.head_dim;
+  const int64_t queries = sizes.attention_gate ? 2 * q : q;  // rows of the query matrix
   const int64_t kv = sizes.kv_heads * sizes.head_dim;
   if (loader.find(prefix + "attn_qkv.weight")) {
-    MILLRACE_TRY_VOID(load_fused(loader, prefix, spec.width, q, kv, layer));
+    MILLRACE_TRY_VOID(load_fused(loader, prefix, spec.width, queries, kv, layer));
   } else {
-    MILLRACE_TRY(layer.q, loader.matrix(prefix + "attn_q.weight", q, spec.width));
+    MILLRACE_TRY(layer.q, loader.matrix(prefix + "attn_q.weight", queries, spec.width));
     MILLRACE_TRY(layer.k, loader.matrix(prefix + "attn_k.weight", kv, spec.width));
     MILLRACE_TRY(layer.v, loader.matrix(prefix + "attn_v.weight", kv, spec.width));
-    MILLRACE_TRY(layer.q_bias, loader.optional_vector(prefix + "attn_q.bias", q));
+    MILLRACE_TRY(layer.q_bias, loader.optional_vector(prefix + "attn_q.bias", queries));
     MILLRACE_TRY(layer.k_bias, loader.optional_vector(prefix + "attn_k.bias", kv));
     MILLRACE_TRY(layer.v_bias, loader.optional_vector(prefix + "attn_v.bias", kv));
   }
@@ -90,7 +93,9 @@ void begin_attention(const MixerCall& call, const ActivationRows& x) {
 }
 
 MixedRows query_rows(const LayerSpec& layer, ForwardContext& context) {
-  return {context.q.as<float>(), layer.heads * layer.head_dim};
+  const int64_t q_width = layer.heads * layer.head_dim;
+  if (!layer.attention_gate) return {context.q.as<float>(), q_width};
+  return {context.q.as<float>(), q_width, context.mixer.as<float>(), 2 * q_width};
 }
 
 void finish_attention(const MixerCall& call) {

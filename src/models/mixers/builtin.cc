@@ -3,8 +3,9 @@
 namespace millrace {
 
 const Registry<const Mixer*>& mixers() {
-  static const Registry<const Mixer*> registry("mixer", {.loss = Loss::lossless},
-                                               {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer});
+  static const Registry<const Mixer*> registry(
+      "mixer", {.loss = Loss::lossless},
+      {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer, &kGatedDeltaNetMixer});
   return registry;
 }
 

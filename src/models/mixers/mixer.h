@@ -40,6 +40,8 @@ struct MixerCall {
 struct MixedRows {
   float* rows = nullptr;  // [tokens, width]
   int64_t width = 0;
+  float* gates = nullptr;  // [tokens, gate_width], in addition; null: none
+  int64_t gate_width = 0;
 };
 
 struct Mixer {
@@ -69,6 +71,7 @@ struct Mixer {
 extern const Mixer kLatentMixer;  // kAttentionMixer: arch_spec.h
 extern const Mixer kMambaMixer;
 extern const Mixer kMamba2Mixer;
+extern const Mixer kGatedDeltaNetMixer;
 
 const Registry<const Mixer*>& mixers();
 
