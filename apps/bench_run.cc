@@ -53,7 +53,7 @@ class BenchStreams {
     MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.
     MILLRACE_TRY_VOID(divide_by_budgets(layout, s->rule_.get()));
-    if (!layout.by_layer && (s->rule_ || formats.window_keys))
+    if (!layout.divided() && (s->rule_ || formats.window_keys))
       split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     MILLRACE_TRY_VOID(layout.check());
@@ -126,7 +126,7 @@ class BenchStreams {
           group.blocks_for(layer_demand(rule_.get(), test.prefilled(), test.longest(), g, group.layout().tables())) *
           test.streams;
       auto& all = windows_.emplace_back();
-      while (group.by_layer() ? std::ssize(all) < needed : group.free_blocks() > 0) {
+      while (group.divided() ? std::ssize(all) < needed : group.free_blocks() > 0) {
         MILLRACE_TRY(BlockId block, group.allocate());
         all.push_back(block);
       }
@@ -201,7 +201,7 @@ class BenchStreams {
   std::span<const BlockId> blocks_of(int64_t stream, int64_t group) const {
     if (group == 0) return blocks_of(stream);
     const auto& all = windows_[static_cast<size_t>(group - 1)];
-    const int64_t shares = runner_->kv().by_layer() ? streams_ : streams_ + 1;  // KvPoolOptions::evicts
+    const int64_t shares = runner_->kv().divided() ? streams_ : streams_ + 1;  // KvPoolOptions::evicts
     const size_t each = all.size() / static_cast<size_t>(shares);
     return std::span(all).subspan(static_cast<size_t>(stream) * each, each);
   }
@@ -215,9 +215,9 @@ class BenchStreams {
     runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
                    static_cast<StateId>(stream));
     if (answer) runner_->answers();
-    const bool by_layer = runner_->kv().by_layer();
+    const bool divided = runner_->kv().divided();
     for (int64_t g = 1; g < runner_->kv().groups(); ++g)
-      runner_->begin_group(g, blocks_of(stream, g), first - (by_layer ? evicting->eviction.evicted(g) : 0));
+      runner_->begin_group(g, blocks_of(stream, g), first - (divided ? evicting->eviction.evicted(g) : 0));
     for (int64_t i = 0; i < count; ++i) {
       const int64_t text = first + i < shared_tokens() ? 0 : stream;
       const double random = philox_uniform(1, static_cast<uint64_t>(text), static_cast<uint64_t>(first + i));

@@ -24,7 +24,7 @@ class EvictedText {
     const auto& parts = model.parts();
     const int64_t layers = parts.model->spec().layer_count(), blocks = tokens / 4 + 1;
     KvLayout layout{find_format("f32"), 4, parts.model->kv_layers()};
-    layout.by_layer = true;
+    layout.use_layer_tables();
     auto made = ModelRunner::create(*parts.model, parts.kernels,
                                     {.threads = std::make_shared<ThreadPool>(2),
                                      .layout = std::move(layout),

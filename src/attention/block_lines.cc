@@ -217,8 +217,9 @@ void find_lines(const Batch& batch, const AttentionLayer& layer, const KernelTab
 void forget_lines(const DynamicPattern& pattern, const KvLayer& own, KvPool& kv, const int32_t* table, int64_t kv_head,
                   int64_t block) {
   if (pattern.line_blocks() == 0) return;
-  const KvLayer& keys = kv.layout().layers[static_cast<size_t>(own.beside)];
-  const StoredLines lines(key_summary(kv, own.beside, kv_head, table, block, pattern.block()), pattern, keys.heads_each,
+  const int64_t layer = own.side->layer;
+  const KvLayer& keys = kv.layout().layers[static_cast<size_t>(layer)];
+  const StoredLines lines(key_summary(kv, layer, kv_head, table, block, pattern.block()), pattern, keys.heads_each,
                           keys.head_dim);
   lines.forget_query();
   lines.found() = 0;

@@ -16,7 +16,7 @@ int64_t partition_blocks(int64_t block_tokens) { return kAttentionPartition / bl
 int64_t raw_block_bytes(const KvLayout& layout) {
   int64_t bytes = 0;
   for (const KvLayer& layer : layout.layers)
-    if (!layer.plain)
+    if (!layer.side)
       bytes = std::max(bytes, 2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
   return bytes;
 }
@@ -32,7 +32,7 @@ int64_t whole_pages(int64_t bytes) {
 int64_t most_dims(const KvLayout& layout) {
   int64_t dims = 0;
   for (const KvLayer& layer : layout.layers)
-    if (!layer.plain) dims = std::max(dims, layer.head_dim);
+    if (!layer.side) dims = std::max(dims, layer.head_dim);
   return dims;
 }
 

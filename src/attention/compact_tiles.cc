@@ -19,7 +19,7 @@ void CodecTiles::compact(const KeptSlots& slots, ThreadPool& pool) {
   const size_t tokens = slots.kept.size() / static_cast<size_t>(slots.heads);
   for (int64_t layer = 0; layer < std::ssize(layers); ++layer) {
     const KvLayer& one = layers[static_cast<size_t>(layer)];
-    if (one.kv_heads == 0 || one.plain) continue;
+    if (one.kv_heads == 0 || one.side) continue;
     layer_ = layer;
     const int64_t first = slots.heads > 1 ? kv_->layout().heads_before(layer) : 0;
     pool.parallel_for(2 * one.kv_heads, [&](int64_t index, int worker) {

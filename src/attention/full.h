@@ -26,7 +26,7 @@ struct AttentionLayer {
   int64_t value_dim = 0;  // 0: head_dim
   AttentionSwitches switches = {};
   // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
-  // (KvLayout::per_head_tables). Without a pattern, windows, tiles and gates.
+  // (KvGroup::head). Without a pattern, windows, tiles and gates.
   bool per_head_tables = false;
   int64_t row_heads = 0;  // heads in a row of queries and outputs, if the layer's heads are only some of them; 0: heads
 

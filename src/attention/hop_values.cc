@@ -84,10 +84,11 @@ Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, i
         return Error::unsupported(fmt::format(
             "attention {}: values that are parts of their keys cannot diffuse; use hops=1", pattern->text()));
       const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
-      layout.layers.push_back(
-          sees_all
-              ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = layer.head_dim, .values_in_keys = true, .beside = i}
-              : KvLayer{.elsewhere = true});
+      layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads,
+                                                 .head_dim = layer.head_dim,
+                                                 .values_in_keys = true,
+                                                 .side = KvSide{.layer = i}}
+                                       : KvLayer{.side = KvSide{.layer = i}});
     }
   return {};
 }

@@ -58,10 +58,8 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
     layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads,
                                                .head_dim = width,
                                                .values_in_keys = true,
-                                               .plain = true,
-                                               .beside = i,
-                                               .of_blocks = true}
-                                     : KvLayer{.elsewhere = true, .plain = true});
+                                               .side = KvSide{.layer = i, .rows = KvSide::Rows::blocks}}
+                                     : KvLayer{.side = KvSide{.layer = i}});
   }
   return {};
 }
@@ -97,10 +95,11 @@ void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end,
   const int64_t first = begin / pattern->block(), blocks = end / pattern->block() - first;
   if (blocks <= 0) return;
   for (const KvLayer& own : kv.layout().layers) {
-    if (!own.of_blocks) continue;
-    if (tiles) tiles->at_layer(own.beside);
+    if (!own.summarizes_blocks()) continue;
+    const int64_t keys = own.side->layer;
+    if (tiles) tiles->at_layer(keys);
     pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int worker) {
-      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, tiles, worker, *pattern,
+      summarize_block(table.data(), keys, index % own.kv_heads, codec, kv, tiles, worker, *pattern,
                       first + index / own.kv_heads);
       forget_lines(*pattern, own, kv, table.data(), index % own.kv_heads, first + index / own.kv_heads);
     });

@@ -16,7 +16,7 @@ struct WorthColumns {
 WorthColumns worth_columns(const KvPool& kv, const AttentionLayer& layer, const KeyWorthSpan& judged, int64_t kv_head) {
   if (judged.heads == 1) return {};
   // Whole layers have as many sums as heads, with or without a table for each head.
-  const int64_t tables = kv.layout().per_head_tables;
+  const int64_t tables = kv.layout().tables_per_layer();
   if (judged.whole_layers) return {kv.layout().heads_before(layer.layer / tables * tables), layer.kv_heads * tables};
   return {kv.layout().heads_before(layer.layer) + kv_head, 1};
 }

@@ -257,7 +257,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
       unit.add(s);
     });
     // Whole layers have as many sums as heads, whether or not these are apart.
-    const int64_t apart = own_sums ? 1 : kv.layout().per_head_tables;
+    const int64_t apart = own_sums ? 1 : kv.layout().tables_per_layer();
     const int64_t column = observed.heads > 1 ? kv.layout().heads_before(layer.layer / apart * apart) : 0;
     for (const TokenMass::Scratch& s : mass.scratch)
       for (int64_t head = 0; head < (observed.heads > 1 ? layer.kv_heads * apart : 1); ++head)
@@ -269,7 +269,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
 void observe_per_head_tables(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels,
                              ThreadPool& pool, KvPool& kv, const float* q, TokenMass& mass) {
   const int64_t group = first.heads, tile = std::max<int64_t>(1, kRows / group);
-  const int64_t each = std::ssize(mass.spans) / kv.layout().per_head_tables;
+  const int64_t each = std::ssize(mass.spans) / kv.layout().tables_per_layer();
   const auto span_at = [&](int64_t index) -> const BatchSpan& {
     return batch.spans_of(first.group + index / each)[static_cast<size_t>(mass.spans[static_cast<size_t>(index)].span)];
   };

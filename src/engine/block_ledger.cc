@@ -64,7 +64,7 @@ Result<void> check_stream(const Sequence& s, const KvPool& pool) {
   if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()))
     return Error::internal(
         fmt::format("stream {}: {} tokens are stored in {} blocks", s.id, s.computed, s.kv.blocks.size()));
-  for (int64_t g = 1; pool.by_layer() && g < pool.groups(); ++g)
+  for (int64_t g = 1; pool.divided() && g < pool.groups(); ++g)
     if (pool.blocks_for(slots_of(s, g)) > std::ssize(s.kv.windows[static_cast<size_t>(g - 1)].blocks))
       return Error::internal(fmt::format("stream {}: layer {} stores {} tokens in {} blocks", s.id, g, slots_of(s, g),
                                          s.kv.windows[static_cast<size_t>(g - 1)].blocks.size()));
@@ -86,11 +86,11 @@ void BlockLedger::drop(BlockId block) {
 }
 
 void BlockLedger::hold_in(int64_t group, BlockId block) {
-  if (group == 0 || pool_.by_layer()) hold(block);
+  if (group == 0 || pool_.divided()) hold(block);
 }
 
 void BlockLedger::drop_in(int64_t group, BlockId block) {
-  if (group == 0 || pool_.by_layer())
+  if (group == 0 || pool_.divided())
     drop(block);
   else
     pool_.group(group).release(block);
@@ -305,7 +305,7 @@ void BlockLedger::release_blocks(LiveStream& stream) {
 
 // Of the other groups: every block is referenced once by each stream and the prefix index that hold it.
 Result<void> BlockLedger::check_windows(const StreamTable& streams) const {
-  if (pool_.by_layer()) return {};  // counted with the first
+  if (pool_.divided()) return {};  // counted with the first
   for (int64_t g = 1; g < pool_.groups(); ++g) {
     const KvPool& pool = pool_.group(g);
     std::vector<int32_t> held(static_cast<size_t>(pool.ids()));

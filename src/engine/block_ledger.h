@@ -8,7 +8,7 @@
 // The further groups of the pool (kv/window_groups.h) never run out of blocks before the first one does
 // (window_group_blocks()); counts and holders are those of the first group. Only the first group loses tokens that an
 // evictor drops; in the others slots are counted as if none were dropped. If every layer has its own blocks
-// (KvLayout::by_layer), counts and holders are those of all layers.
+// (KvLayout::groups), counts and holders are those of all layers.
 #pragma once
 
 #include <span>

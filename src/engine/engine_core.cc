@@ -38,7 +38,7 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
           limits.context,
           pool.layout().most_held,
           pool.layout().tables(),
-          pool.layout().per_head_tables > 1};
+          pool.layout().tables_per_layer() > 1};
 }
 
 }  // namespace

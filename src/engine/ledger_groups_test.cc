@@ -23,7 +23,7 @@ class LedgerGroups : public ::testing::Test {
     auto made = std::make_unique<LiveStream>();
     made->sequence.id = id;
     made->sequence.phase = StreamPhase::running;
-    made->sequence.kv.by_layer = pool_->by_layer();
+    made->sequence.kv.by_layer = pool_->divided();
     lists_.add_running(std::move(made));
     return *lists_.running().back();
   }
@@ -52,7 +52,7 @@ void take_turns(LiveStream& stream, int64_t computed, BlockLedger& ledger) {
 // Budgets of 12, 8 and 4 tokens, blocks of 4: decisions at 8 tokens, when the smallest has 4 more, and at 12.
 TEST_F(LedgerGroups, LayersGiveBackTheirOwnBlocks) {
   KvLayout layout{find_format("f16"), 4, {{1, 32}, {1, 32}, {1, 32}}};
-  layout.by_layer = true;
+  layout.use_layer_tables();
   open(layout);
   LiveStream& a = stream(1);
   const auto rule = make_eviction_rule("pyramidkv:budget=8,window=2,beta=3,slack=4,prompt=evicted");

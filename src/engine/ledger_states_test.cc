@@ -42,7 +42,7 @@ class LedgerStates : public ::testing::Test {
     auto made = std::make_unique<LiveStream>();
     made->sequence.id = id;
     made->sequence.phase = StreamPhase::running;
-    made->sequence.kv.by_layer = pool_->by_layer();
+    made->sequence.kv.by_layer = pool_->divided();
     if (computed > 0) {
       EXPECT_TRUE(ledger_->reserve(*made, computed));
     }
@@ -296,7 +296,7 @@ TEST_F(LedgerStates, TrimShortensEveryTable) {
   EXPECT_EQ(pool_->group(1).free_blocks(), free + 1);
   EXPECT_EQ(checked(), "");
   KvLayout layout{find_format("f16"), 4, {{1, 32}, {1, 32}}};
-  layout.by_layer = true;
+  layout.use_layer_tables();
   lists_ = {};
   open(layout, 20);
   LiveStream& b = stream(2, 12);

@@ -31,7 +31,7 @@ class StreamMaker {
     s.times.deadline = after_ns(s.times.submitted, request.deadline_seconds);
     s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
     s.request = std::move(request);
-    s.kv.by_layer = loop_.kv().by_layer();
+    s.kv.by_layer = loop_.kv().divided();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
     MILLRACE_TRY_VOID(loop_.executor->chooser().begin(stream->ref()));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));

@@ -107,7 +107,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
   MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
-  if (!layout.by_layer && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
+  if (!layout.divided() && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
   scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
@@ -143,7 +143,7 @@ Result<void> Scorer::take_blocks() {
   for (int64_t g = 0; g < kv.groups(); ++g) {
     KvPool& group = kv.group(g);
     const int64_t needed = kv.blocks_for(layer_demand(rule_.get(), longest_, longest_, g, tables_));
-    for (auto& all = blocks_.emplace_back(); kv.by_layer() ? std::ssize(all) < needed : group.free_blocks() > 0;) {
+    for (auto& all = blocks_.emplace_back(); kv.divided() ? std::ssize(all) < needed : group.free_blocks() > 0;) {
       MILLRACE_TRY(BlockId block, group.allocate());
       all.push_back(block);
     }

@@ -74,7 +74,7 @@ Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, cons
     return Error::unsupported(
         fmt::format("keys and values: KV format {} keeps raw rows in addition to its blocks; use residual=0",
                     layout.format_name()));
-  if (pool.by_layer())
+  if (pool.divided())
     return Error::unsupported(
         "keys and values: every layer has its own blocks with this evictor; start the engine without it");
   if (pool.groups() > 1 && pool.evicts())

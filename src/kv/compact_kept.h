@@ -7,12 +7,11 @@
 
 namespace millrace {
 
-// `table(g)` is the stream's block table of layer g if layers have their own blocks, or of all layers (g is 0).
+// `table(g)` is the stream's block table of group g. In the groups of layers with a window no tokens are dropped.
 template <typename TableOf>
 void compact_kept(KvPool& pool, TokenEviction& eviction, const TableOf& table) {
-  if (!pool.by_layer()) return pool.compact(table(0), eviction.tokens().kept(), eviction.heads());
-  for (int64_t g = 0; g < pool.groups(); ++g)
-    pool.compact_layer(g, table(g), eviction.tokens(eviction.layers() > 1 ? g : 0).kept(), eviction.heads());
+  for (int64_t g = 0; g < pool.layout().tables(); ++g)
+    pool.compact(table(g), eviction.tokens(eviction.layers() > 1 ? g : 0).kept(), eviction.heads(), g);
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -56,7 +57,7 @@ Result<void> KvLayout::use_whole_pages(int64_t page_bytes) {
 bool KvLayout::encodes() const { return codec || std::ranges::any_of(windows, &KvLayout::encodes); }
 
 bool KvLayout::prefixes_shared() const {
-  return !recurrent() && !by_layer && (!codec || codec->residual() == 0) &&
+  return !recurrent() && !divided() && (!codec || codec->residual() == 0) &&
          std::ranges::all_of(windows, &KvLayout::prefixes_shared);
 }
 
@@ -80,7 +81,7 @@ std::string KvLayout::codec_name() const {
 }
 
 int64_t KvLayout::tile_bytes(const KvLayer& layer, KvPart part) const {
-  if (codec && !layer.plain) return codec->tile_bytes(block_tokens, layer.head_dim);
+  if (codec && !layer.side) return codec->tile_bytes(block_tokens, layer.head_dim);
   return block_tokens * (part == KvPart::keys ? format : values())->row_bytes(layer.head_dim);
 }
 
@@ -90,7 +91,7 @@ int64_t KvLayout::block_bytes(const KvLayer& layer) const {
 }
 
 int64_t KvLayout::block_bytes() const {
-  if (by_layer) return block_bytes(layers.front());
+  if (divided()) return block_bytes(layers.front());
   int64_t bytes = 0;
   for (const auto& layer : layers) bytes += block_bytes(layer);
   return bytes;
@@ -103,17 +104,17 @@ int64_t KvLayout::bytes_per_token() const {
 }
 
 int64_t KvLayout::heads_before(int64_t layer) const {
-  if (layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].beside >= 0)
-    layer = layers[static_cast<size_t>(layer)].beside;
+  if (layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].side)
+    layer = layers[static_cast<size_t>(layer)].side->layer;
   return std::accumulate(layers.begin(), layers.begin() + layer, int64_t{0},
-                         [](int64_t sum, const KvLayer& one) { return sum + (one.beside < 0 ? one.kv_heads : 0); });
+                         [](int64_t sum, const KvLayer& one) { return sum + (one.side ? 0 : one.kv_heads); });
 }
 
 // A tail has a key and a value of 16 bits for each f32.
 std::vector<int64_t> KvLayout::state_values() const {
   std::vector<int64_t> values;
   for (const auto& layer : layers)
-    values.push_back(layer.state_values + (layer.plain ? 0 : tail_tokens * layer.kv_heads * layer.head_dim));
+    values.push_back(layer.state_values + (layer.side ? 0 : tail_tokens * layer.kv_heads * layer.head_dim));
   for (const KvLayout& group : windows) {
     const std::vector<int64_t> tails = group.state_values();
     for (size_t i = 0; i < tails.size(); ++i) values[i] += tails[i];
@@ -123,30 +124,37 @@ std::vector<int64_t> KvLayout::state_values() const {
 
 int64_t KvLayout::state_bytes() const { return StatePool::slot_bytes(state_values()); }
 
+void KvLayout::use_layer_tables() {
+  groups.clear();
+  for (int64_t layer = 0; layer < std::ssize(layers); ++layer) groups.push_back({.layers = {layer}});
+}
+
 Result<void> KvLayout::use_per_head_tables() {
   MILLRACE_TRY_VOID(check_equal_heads());
-  by_layer = true;
-  per_head_tables = layers.empty() ? 1 : layers.front().kv_heads;
+  groups.clear();
   std::vector<KvLayer> heads;
   for (KvLayer layer : layers) {
-    layer.kv_heads = 1;
-    heads.insert(heads.end(), static_cast<size_t>(per_head_tables), layer);
+    const int64_t count = std::exchange(layer.kv_heads, 1);
+    for (int64_t head = 0; head < count; ++head) {
+      groups.push_back({.layers = {std::ssize(heads)}, .head = head});
+      heads.push_back(layer);
+    }
   }
   layers = std::move(heads);
   return {};
 }
 
-Result<void> KvLayout::check_alike() const {
+Result<void> KvLayout::check_groups() const {
   if (encodes()) return Error::unsupported("KV cache: blocks by layer are not of formats that encode whole blocks");
   if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, with groups of windows");
-  if (std::ssize(layers) % per_head_tables != 0) return Error::internal("KV cache: a layer without some of its heads");
+  if (layers.size() != groups.size()) return Error::internal("KV cache: a layer without some of its heads");
   return check_equal_heads();
 }
 
 Result<void> KvLayout::check_equal_heads() const {
   for (const KvLayer& layer : layers) {
     const KvLayer& first = layers.front();
-    if (layer.state_values > 0 || layer.elsewhere)
+    if (layer.state_values > 0 || layer.absent())
       return Error::unsupported("KV cache: blocks by layer need layers that all store keys and values");
     if (layer.kv_heads != first.kv_heads || layer.head_dim != first.head_dim ||
         layer.values_in_keys != first.values_in_keys)
@@ -168,13 +176,13 @@ Result<void> KvLayout::check() const {
     return Error::internal(fmt::format("KV format {}: a tail of {} tokens does not suit blocks of {}", format_name(),
                                        tail_tokens, block_tokens));
   if (codec)
-    MILLRACE_TRY_VOID(codec->check_layers(std::ranges::count_if(layers, [](const KvLayer& l) { return !l.plain; })));
+    MILLRACE_TRY_VOID(codec->check_layers(std::ranges::count_if(layers, [](const KvLayer& l) { return !l.side; })));
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
     if (codec && layer.state_values > 0)
       return Error::unsupported(
           fmt::format("KV format {}: not for a model with recurrent layers; choose f16", format_name()));
-    if (codec && layer.values_in_keys && !layer.plain)
+    if (codec && layer.values_in_keys && !layer.side)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose f16",
           format_name()));
@@ -186,12 +194,12 @@ Result<void> KvLayout::check() const {
     if (values() != format && layer.values_in_keys)
       return Error::unsupported(fmt::format(
           "KV format {}: values of latent attention are parts of its keys, so they have one format", format_name()));
-    if (layer.elsewhere || layer.simulated || (layer.state_values > 0 && layer.state_values <= kMaxState)) continue;
+    if (layer.absent() || layer.simulated || (layer.state_values > 0 && layer.state_values <= kMaxState)) continue;
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
-    if (codec && !layer.plain) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
+    if (codec && !layer.side) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
     if (stores_residuals(layer) && layer.values_in_keys)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose q8_0",
@@ -207,7 +215,7 @@ Result<void> KvLayout::check() const {
                       one->name, one->block_values, layer.head_dim));
     }
   }
-  if (by_layer) MILLRACE_TRY_VOID(check_alike());
+  if (divided()) MILLRACE_TRY_VOID(check_groups());
   for (const KvLayout& group : windows) MILLRACE_TRY_VOID(group.check());
   return {};
 }
@@ -215,7 +223,6 @@ Result<void> KvLayout::check() const {
 int64_t KvLayout::page_block_tokens(int64_t page_bytes) const {
   int64_t least = 1;
   for (const auto& layer : layers) {
-    if (layer.elsewhere) continue;
     for (const Format* one : {format, values()}) {
       const int64_t row = one->row_bytes(layer.head_dim);
       least = std::lcm(least, page_bytes / std::gcd(page_bytes, row));
@@ -272,7 +279,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   int64_t ids = blocks;
   if (pool.is_virtual_) {
     MILLRACE_TRY_VOID(check_virtual(layout));
-    if (layout.by_layer) return Error::unsupported("KV pool: virtual is not for blocks by layer; choose paged");
+    if (layout.divided()) return Error::unsupported("KV pool: virtual is not for blocks by layer; choose paged");
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",
@@ -300,7 +307,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     pool.value_tile_bytes_.push_back(rows ? layout.tile_bytes(layer, part) : 0);
     pool.residual_bytes_.push_back(rows && layout.stores_residuals(layer) ? ids * layout.block_bytes(layer) / 2 : 0);
     pool.buffers_.emplace_back();
-    const bool has_own = !layout.by_layer || pool.buffers_.size() == 1;
+    const bool has_own = !layout.divided() || pool.buffers_.size() == 1;
     const int64_t bytes = rows && has_own ? ids * layout.block_bytes(layer) : 0;
     if (bytes == 0) continue;
     MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
@@ -308,7 +315,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     if (!pool.is_virtual_) pool.buffers_.back().use_small_pages();
   }
   for (size_t i = 0; i < layout.layers.size(); ++i)
-    pool.first_.push_back(pool.buffers_[layout.by_layer ? 0 : i].data());
+    pool.first_.push_back(pool.buffers_[layout.divided() ? 0 : i].data());
   if (layout.has_residuals()) pool.residual_reads_ = std::make_shared<ResidualReads>();
   MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
@@ -321,15 +328,17 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
 }
 
 Result<void> KvPool::add_groups(const KvLayout& layout, const KvPoolOptions& options) {
-  if (layout.windows.empty()) return {};
+  if (layout.windows.empty() && !layout.divided()) return {};
   group_of_.assign(layout.layers.size(), 0);
+  for (size_t g = 0; g < layout.groups.size(); ++g)
+    for (const int64_t layer : layout.groups[g].layers) group_of_[static_cast<size_t>(layer)] = static_cast<int32_t>(g);
   for (const KvLayout& group : layout.windows) {
     MILLRACE_TRY(KvPool pool,
                  create(group, window_group_blocks(group, total_blocks_, options), {.states = kStatesElsewhere}));
     pool.residual_reads_ = residual_reads_;
     windows_.push_back(std::move(pool));
     for (size_t i = 0; i < group.layers.size(); ++i)
-      if (!group.layers[i].elsewhere) group_of_[i] = static_cast<int32_t>(windows_.size());
+      if (!group.layers[i].absent()) group_of_[i] = static_cast<int32_t>(windows_.size());
   }
   return {};
 }
@@ -397,7 +406,7 @@ Result<void> KvPool::check() const {
 }
 
 void KvPool::copy(BlockId from, BlockId to) {
-  for (size_t layer = 0; layer < (by_layer() ? 1 : buffers_.size()); ++layer) {
+  for (size_t layer = 0; layer < (divided() ? 1 : buffers_.size()); ++layer) {
     const auto index = static_cast<int64_t>(layer);
     for (int64_t kind = 0; kind < planes(index); ++kind)
       for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head)

@@ -11,10 +11,10 @@
 // Layers that see only a window may have their own blocks, in further groups (window_groups.h). A group is a pool
 // inside the pool, with its own ids. A stream returns its first blocks there as its window moves on.
 //
-// If layers store different numbers of tokens (KvLayout::by_layer), every layer has its own blocks. A block then
-// belongs to one layer; ids, free blocks and memory are counted over all layers together. There is one buffer:
-// [K, V][kv_head][block id][token in block][row_bytes]. If heads store different numbers (KvLayout::per_head_tables), a
-// layer of the pool is one KV head of a layer of the model.
+// If layers store different numbers of tokens, every layer is a group (KvLayout::groups) with its own block table. A
+// block then belongs to one group; ids, free blocks and memory are counted over all groups together. There is one
+// buffer: [K, V][kv_head][block id][token in block][row_bytes]. If heads store different numbers, a layer of the pool
+// is one KV head of a layer of the model.
 //
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
 // StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]. One slot
@@ -30,8 +30,10 @@
 // pieces of 16 tokens, and the distance between pieces would be a block of all heads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,27 +48,41 @@
 
 namespace millrace {
 
-// Keys and values of every token, or a state of fixed size per stream.
+// Rows that an attention pattern stores next to the keys of a layer (attention/pattern_layers.h). They are rows of the
+// layout's format, without tiles, tails or residuals.
+struct KvSide {
+  enum class Rows { tokens, blocks };  // a row for each token, or a summary of each block
+
+  int64_t layer = 0;  // the layer whose keys the rows belong to
+  Rows rows = Rows::tokens;
+};
+
+// Keys and values of every token, or a state of fixed size per stream. A layer without heads and state is stored in
+// another group of the pool, or nowhere.
 struct KvLayer {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t state_values = 0;  // f32
   int64_t window = 0;        // keys that a token sees, its own included; 0: all
-  bool elsewhere = false;    // in another group of the pool: no heads here
   // Latent attention: a value is the first numbers of its key, and needs no further bytes.
   bool values_in_keys = false;
-  bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
-  // true: rows of the format, without tile, tail or residuals, even if other layers have them. Patterns store such rows
-  // next to keys.
-  bool plain = false;
-  // For rows of an attention pattern: the layer whose tokens have these further rows (attention/pattern_layers.h);
-  // below 0: none.
-  int64_t beside = -1;
-  bool of_blocks = false;  // those are of blocks, not of tokens
-  int64_t heads_each = 1;  // query heads that share a KV head
+  bool simulated = false;           // its heads have no dims: blocks are counted, and have no bytes
+  std::optional<KvSide> side = {};  // empty: keys and values of the model, not rows of a pattern
+  int64_t heads_each = 1;           // query heads that share a KV head
 
+  // Returns true if nothing of the layer is stored here.
+  bool absent() const { return kv_heads == 0 && head_dim == 0 && state_values == 0; }
+  bool summarizes_blocks() const { return side && side->rows == KvSide::Rows::blocks; }
   // Arrays of each head: keys, and values.
   int64_t planes() const { return simulated ? 0 : values_in_keys ? 1 : 2; }
+};
+
+// Layers that share one block table of a stream.
+struct KvGroup {
+  static constexpr int64_t kAllHeads = -1;
+
+  std::vector<int64_t> layers = {};  // indices in KvLayout::layers
+  int64_t head = kAllHeads;          // the KV head of a layer of the model that the group stores
 };
 
 struct KvLayout {
@@ -79,9 +95,9 @@ struct KvLayout {
   int64_t window = 0;                              // no layer sees more keys; 0: at least one sees all
   int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
-  bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
-  // By layer: the layers here that each layer of the model has, one for each of its KV heads; 1: the heads share one.
-  int64_t per_head_tables = 1;
+  // Groups that take their blocks from one set of ids. Each has one layer, and all layers are alike. Empty: one group
+  // of all layers.
+  std::vector<KvGroup> groups = {};
   // Above 0: each row has a residual (kv/row_residuals.h). A query whose largest attention weight is below this value
   // reads the residuals, too.
   double residual_below = 0;
@@ -89,7 +105,10 @@ struct KvLayout {
   // Selects `with` (not null) to encode blocks from now on: sets the format, raises the block size to what the codec
   // needs, and makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
-  // Every layer is a group, and so is every KV head of each. Errors: unsupported (layers with different heads).
+  // Divides the layers into groups of one layer.
+  void use_layer_tables();
+  // Divides the layers into groups of one KV head. A layer here then is one head of a layer of the model. Errors:
+  // unsupported (layers with different heads).
   Result<void> use_per_head_tables();
   // Raises the block size of all groups of a virtual pool to whole pages. Errors: unsupported (a codec, because
   // encode_with() chose the sizes of its tail and tiles).
@@ -104,13 +123,17 @@ struct KvLayout {
   bool prefixes_shared() const;
   bool encodes() const;        // some group has a codec
   bool has_residuals() const;  // some group has them
-  bool stores_residuals(const KvLayer& layer) const { return residual_below > 0 && !layer.plain; }
-  // tables of a stream; the blocks of a table have one set of ids
-  int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }
+  bool stores_residuals(const KvLayer& layer) const { return residual_below > 0 && !layer.side; }
+  bool divided() const { return !groups.empty(); }  // into groups with the same set of ids
+  // Block tables of a stream whose blocks have this layout's set of ids.
+  int64_t tables() const { return divided() ? std::ssize(groups) : 1; }
+  // Block tables of a stream for one layer of the model; above 1: each of its KV heads is a layer here.
+  int64_t tables_per_layer() const { return divided() ? std::max<int64_t>(1, groups.back().head + 1) : 1; }
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
-  int64_t block_bytes() const;  // one block in all layers, keys and values; of this group. By layer: of one layer
+  // Returns the bytes of one block, keys and values, in all layers here; in a divided layout, of one layer.
+  int64_t block_bytes() const;
   int64_t bytes_per_token() const;
   // Number of KV heads of the layers before this one in this group, without the layers of patterns. For a layer of a
   // pattern: of the pattern layers before it.
@@ -125,8 +148,8 @@ struct KvLayout {
 
  private:
   void set_block_tokens(int64_t tokens);   // sets it for all groups
-  Result<void> check_alike() const;        // by layer
-  Result<void> check_equal_heads() const;  // ... of which this is a part
+  Result<void> check_groups() const;       // the layers of a divided layout are alike
+  Result<void> check_equal_heads() const;  // a part of check_groups()
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;
@@ -182,14 +205,12 @@ class KvPool {
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
-  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. With
-  // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has its own slots. No
-  // other stream may hold those blocks. Not with a codec. Rows of attention patterns stay where they are, and must be
-  // computed again.
-  void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
-  // Compacts the table of one layer, in pools where every layer has its own. It reads the entries of `kept` that belong
-  // to the layer's heads.
-  void compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
+  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer of the group; `kept` is
+  // ascending. With `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has its
+  // own slots. No other stream may hold those blocks. Not with a codec. Rows of attention patterns stay where they are,
+  // and must be computed again. `group`: the group of a divided layout whose table it is; only the entries of `kept`
+  // that belong to its heads are read.
+  void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1, int64_t group = 0);
   Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.
@@ -224,18 +245,16 @@ class KvPool {
   int64_t value_row_bytes(int64_t layer) const { return value_row_bytes_[layer]; }
   int64_t value_tile_bytes(int64_t layer) const { return value_tile_bytes_[layer]; }
 
-  // Groups of layers, each with its own block tables: 0 is this pool, the others are of layers with a window and have
-  // their own blocks. By layer every layer is a group, and this pool is all of them.
+  // Groups of layers, each with its own block table: 0 is of this pool, the others are of layers with a window and have
+  // their own blocks. The groups of a divided layout all are of this pool.
   int64_t groups() const { return layout_.tables() + static_cast<int64_t>(windows_.size()); }
   KvPool& group(int64_t index) { return is_here(index) ? *this : windows_[static_cast<size_t>(index - 1)]; }
   const KvPool& group(int64_t index) const { return is_here(index) ? *this : windows_[static_cast<size_t>(index - 1)]; }
-  int64_t group_of(int64_t layer) const {
-    return layout_.by_layer ? layer : windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)];
-  }
-  bool by_layer() const { return layout_.by_layer; }
+  int64_t group_of(int64_t layer) const { return group_of_.empty() ? 0 : group_of_[static_cast<size_t>(layer)]; }
+  bool divided() const { return layout_.divided(); }
   // Returns the pool's layer for layer `index` of a model whose first layer here is `first`; if heads have their own
   // tables, the layer of its first head.
-  int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.per_head_tables; }
+  int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.tables_per_layer(); }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
   bool evicts() const { return evicts_; }                                      // KvPoolOptions
@@ -250,7 +269,16 @@ class KvPool {
 
  private:
   Result<void> add_groups(const KvLayout& layout, const KvPoolOptions& options);
-  bool is_here(int64_t group) const { return group == 0 || layout_.by_layer; }
+  bool is_here(int64_t group) const { return group < layout_.tables(); }
+  // Calls use(layer) for every layer of a group that is here.
+  template <typename Use>
+  void for_layers(int64_t group, const Use& use) const {
+    if (layout_.divided()) {
+      for (const int64_t layer : layout_.groups[static_cast<size_t>(group)].layers) use(layer);
+    } else {
+      for (int64_t layer = 0; layer < std::ssize(layout_.layers); ++layer) use(layer);
+    }
+  }
 
   void move_rows(int64_t layer, int64_t head, std::span<const BlockId> table, size_t from, size_t to, size_t count);
   void give_back(BlockId first, int64_t count);
@@ -271,7 +299,7 @@ class KvPool {
   VirtualRanges ranges_;
   StatePool states_;
   std::vector<KvPool> windows_;    // the other groups
-  std::vector<int32_t> group_of_;  // by layer, where there are any
+  std::vector<int32_t> group_of_;  // by layer; empty: all layers are of group 0
 };
 
 }  // namespace millrace

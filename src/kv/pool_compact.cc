@@ -37,29 +37,18 @@ void KvPool::move_rows(int64_t layer, int64_t head, std::span<const BlockId> tab
   }
 }
 
-void KvPool::compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept,
-                           int64_t heads) {
-  const size_t tokens = kept.size() / static_cast<size_t>(heads);
-  const int64_t first = heads > 1 ? layout_.heads_before(layer) : 0;
-  for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head) {
-    const auto own = static_cast<size_t>(heads > 1 ? first + head : 0) * tokens;
-    move_runs(kept.subspan(own, tokens), static_cast<size_t>(layout_.block_tokens),
-              [&](size_t from, size_t to, size_t count) { move_rows(layer, head, table, from, to, count); });
-  }
-}
-
-void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads) {
+void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads, int64_t group) {
   const auto block_tokens = static_cast<size_t>(layout_.block_tokens);
   const auto move = [&](int64_t layer, int64_t head, size_t from, size_t to, size_t count) {
     move_rows(layer, head, table, from, to, count);
   };
   const auto each_head = [&](const auto& body) {
-    for (int64_t layer = 0; layer < std::ssize(layout_.layers); ++layer) {
+    for_layers(group, [&](int64_t layer) {
       const KvLayer& own = layout_.layers[static_cast<size_t>(layer)];
-      if (own.of_blocks) continue;
+      if (own.summarizes_blocks()) return;
       const int64_t first = heads > 1 ? layout_.heads_before(layer) : 0;
       for (int64_t head = 0; head < own.kv_heads; ++head) body(layer, head, first + head);
-    }
+    });
   };
   if (heads == 1) {
     move_runs(kept, block_tokens, [&](size_t from, size_t to, size_t count) {

@@ -69,8 +69,11 @@ TEST_P(Compact, MovesTheRowsOfEachHead) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 30; ++round) {
     const int64_t blocks = 1 + static_cast<int64_t>(random() % 9), slots = blocks * block_tokens;
-    const KvLayer hops{.kv_heads = 2, .head_dim = 64, .values_in_keys = true, .beside = 0};
-    const KvLayer summaries{.kv_heads = 1, .head_dim = 32, .values_in_keys = true, .beside = 1, .of_blocks = true};
+    const KvLayer hops{.kv_heads = 2, .head_dim = 64, .values_in_keys = true, .side = KvSide{.layer = 0}};
+    const KvLayer summaries{.kv_heads = 1,
+                            .head_dim = 32,
+                            .values_in_keys = true,
+                            .side = KvSide{.layer = 1, .rows = KvSide::Rows::blocks}};
     auto pool = KvPool::create({find_format(format), block_tokens, {{2, 64}, {1, 32}, hops, summaries}}, blocks);
     ASSERT_TRUE(pool.ok());
     EXPECT_EQ(pool->layout().heads_before(1), 2);
@@ -119,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Compact,
 TEST(CompactLayer, MovesRowsOfOneTable) {
   std::mt19937_64 random(5);
   KvLayout layout{find_format("f16"), 4, {{2, 32}, {2, 32}, {2, 32}}};
-  layout.by_layer = true;
+  layout.use_layer_tables();
   auto pool = KvPool::create(layout, 30);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->groups(), 3);
@@ -156,7 +159,7 @@ TEST(CompactLayer, MovesRowsOfOneTable) {
       before[static_cast<size_t>(layer)].push_back(rows_of(layer, slot));
   std::vector<int32_t> kept;
   for (int32_t slot = 0; slot < 4 * std::ssize(tables[1]); slot += 1 + slot % 3) kept.push_back(slot);
-  pool->compact_layer(1, tables[1], kept);
+  pool->compact(tables[1], kept, 1, 1);
   for (size_t i = 0; i < kept.size(); ++i)
     ASSERT_EQ(rows_of(1, static_cast<int64_t>(i)), before[1][static_cast<size_t>(kept[i])]) << i;
   for (const int64_t layer : {0, 2})
@@ -166,7 +169,7 @@ TEST(CompactLayer, MovesRowsOfOneTable) {
 
 TEST(KvPoolByLayer, NeedsLayersThatAreAlike) {
   KvLayout layout{find_format("f16"), 4, {{2, 32}, {1, 32}}};
-  layout.by_layer = true;
+  layout.use_layer_tables();
   EXPECT_EQ(KvPool::create(layout, 8).error().message,
             "KV cache: blocks by layer need layers with equal heads, so that a block fits each of them");
   layout.layers = {{2, 32}, {.state_values = 64}};
@@ -180,7 +183,7 @@ TEST(KvPoolByLayer, NeedsLayersThatAreAlike) {
   layout.layers[1].state_values = 64;
   EXPECT_EQ(refused(), all_store) << "even with equal heads";
   layout.layers[1] = {2, 32};
-  layout.layers[1].elsewhere = true;
+  layout.layers[1] = {};
   EXPECT_EQ(refused(), all_store);
   layout.layers[1] = {2, 32};
   KvLayout encoded = layout;

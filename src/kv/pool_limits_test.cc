@@ -121,8 +121,8 @@ TEST(KvLayouts, HaveRestsIfAGroupHas) {
 TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {
   KvLayout layout{find_format("f16"), 4, {{3, 32}, {3, 32}}};
   ASSERT_TRUE(layout.use_per_head_tables().ok());
-  EXPECT_TRUE(layout.by_layer);
-  EXPECT_EQ(layout.per_head_tables, 3);
+  EXPECT_TRUE(layout.divided());
+  EXPECT_EQ(layout.tables_per_layer(), 3);
   EXPECT_EQ(layout.tables(), 6);
   EXPECT_EQ(layout.heads(), 6);
   for (const KvLayer& layer : layout.layers) {
@@ -136,10 +136,10 @@ TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {
 
   KvLayout unequal{find_format("f16"), 4, {{3, 32}, {2, 32}}};
   EXPECT_EQ(unequal.use_per_head_tables().error().kind, ErrorKind::unsupported);
-  EXPECT_FALSE(unequal.by_layer) << "an error changes nothing";
+  EXPECT_FALSE(unequal.divided()) << "an error changes nothing";
   KvLayout none{find_format("f16"), 4, {}};
   ASSERT_TRUE(none.use_per_head_tables().ok());
-  EXPECT_EQ(none.per_head_tables, 1);
+  EXPECT_EQ(none.tables_per_layer(), 1);
 }
 
 TEST(KvPoolLimits, InconsistentCountsAreReported) {

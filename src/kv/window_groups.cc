@@ -17,7 +17,7 @@ KvLayout group_of(const KvLayout& layout, int64_t window, int64_t held) {
   group.window = window;
   group.most_held = held;
   for (KvLayer& layer : group.layers)
-    if (layer.window != window || layer.kv_heads == 0) layer = {.elsewhere = true};
+    if (layer.window != window || layer.kv_heads == 0) layer = {};
   return group;
 }
 
@@ -40,7 +40,7 @@ void split(KvLayout& layout, int64_t context, int64_t step, bool all) {
   }
   for (const auto& [window, most] : held) layout.windows.push_back(group_of(layout, window, most));
   for (KvLayer& layer : layout.layers)
-    if (held.contains(layer.window)) layer = {.elsewhere = true};
+    if (held.contains(layer.window)) layer = {};
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(WindowGroups, WindowsAsLongAsTheContextAreNone) {
   KvLayout layout = layout_of({8, 0, 300});
   split_windows(layout, 400, 50);
   ASSERT_EQ(layout.windows.size(), 1u);
-  EXPECT_FALSE(layout.layers[2].elsewhere);
+  EXPECT_FALSE(layout.layers[2].absent());
   KvLayout one = layout_of({8, 0});
   split_windows(one, 300, 50);
   EXPECT_TRUE(one.windows.empty());
@@ -61,7 +61,7 @@ TEST(WindowGroups, AllOfThemWhereTheySaveNothing) {
   ASSERT_EQ(layout.windows.size(), 2u);
   EXPECT_EQ(layout.windows[0].most_held, 8 - 1 + 300 + kTokens);
   EXPECT_EQ(layout.windows[1].most_held, 400);
-  EXPECT_FALSE(layout.layers[3].elsewhere);  // sees all of any stream
+  EXPECT_FALSE(layout.layers[3].absent());  // sees all of any stream
   const int64_t each = layout.block_bytes() / kTokens / 2;
   EXPECT_EQ(held_bytes(layout, 50, 350), each * (2 * 50 + 311 + 350));
 }

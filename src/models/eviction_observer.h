@@ -68,10 +68,10 @@ class EvictionObserver final : public ForwardObserver {
   // In models that also have layers with a window, tokens are dropped from the first group of layers alone, so only
   // that group counts.
   void queries(const AttentionInput& in) override {
-    if (in.layer.group != 0 && !in.kv.by_layer()) return;
+    if (in.layer.group != 0 && !in.kv.divided()) return;
     for (Judged& one : judged_) add_worth(in, one);
     if (mass_.spans.empty()) return;
-    if (in.kv.layout().per_head_tables > 1) return queries_apart(in, in.kv.layout().per_head_tables);
+    if (const int64_t tables = in.kv.layout().tables_per_layer(); tables > 1) return queries_apart(in, tables);
     for (size_t i = 0; i < observed_.size(); ++i) {
       if (const HeadCascade* heads = observed_[i]->kv_heads()) mass_.spans[i].attends = heads->kept(in.layer.group);
       if (observed_[i]->layers() == 1) continue;

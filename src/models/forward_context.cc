@@ -28,14 +28,13 @@ std::vector<KeyRope> key_ropes(const ArchSpec& spec, const KvLayout& layout, int
 // that drop tokens of the first one.
 void reserve_tables(const KvPool& kv, int64_t streams, int64_t context, Batch& batch) {
   const int64_t of_streams = streams * kv.blocks_for(context);
-  const int64_t longest = kv.by_layer() ? of_streams : std::max(kv.total_blocks(), of_streams);
-  batch.block_tables.reserve(
-      static_cast<size_t>(kv.layout().window > 0 || kv.by_layer() ? longest : kv.total_blocks()));
+  const int64_t longest = kv.divided() ? of_streams : std::max(kv.total_blocks(), of_streams);
+  batch.block_tables.reserve(static_cast<size_t>(kv.layout().window > 0 || kv.divided() ? longest : kv.total_blocks()));
   batch.window_tables.resize(static_cast<size_t>(kv.groups() - 1));
   batch.window_spans.resize(batch.window_tables.size());
   for (auto& tables : batch.window_tables)
     tables.reserve(
-        static_cast<size_t>(kv.layout().window > 0 || kv.evicts() || kv.by_layer() ? longest : kv.total_blocks()));
+        static_cast<size_t>(kv.layout().window > 0 || kv.evicts() || kv.divided() ? longest : kv.total_blocks()));
 }
 
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,

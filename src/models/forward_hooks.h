@@ -30,7 +30,7 @@ struct LinearInput {
 // One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()]; the layer's heads are the first of it.
 // The layer's new keys, rotated, as they were before the KV cache encoded them: k [batch.size(), k_stride]; the layer's
 // KV heads are the first of it. In latent attention a key is the row that all heads share. If KV heads have their own
-// tables (KvLayout::per_head_tables), each head is a layer here. The batch's keys and values are stored.
+// tables (KvGroup::head), each head is a layer here. The batch's keys and values are stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;

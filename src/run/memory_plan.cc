@@ -39,11 +39,11 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 // Of the tables of a step that are longer than the pool has blocks (reserve_tables()).
 int64_t long_tables_bytes(const KvLayout& layout, const ForwardLimits& limits, int64_t streams, bool evicts) {
   const int64_t tables =
-      layout.by_layer ? layout.tables()
-                      : (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
+      layout.divided() ? layout.tables()
+                       : (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
   const int64_t entries = (limits.context + layout.block_tokens - 1) / layout.block_tokens;
-  // By layer, each further table has its own list of the step's spans, and of the spans that are kept.
-  const int64_t spans = layout.by_layer ? (tables - 1) * (streams + std::max(limits.tokens, limits.outputs)) : 0;
+  // In a divided layout, each further table has its own list of the step's spans, and of the spans that are kept.
+  const int64_t spans = layout.divided() ? (tables - 1) * (streams + std::max(limits.tokens, limits.outputs)) : 0;
   return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId)) +
          spans * static_cast<int64_t>(sizeof(BatchSpan));
 }

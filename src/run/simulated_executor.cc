@@ -57,7 +57,7 @@ double own_share(const KvLayout& layout) {
   int64_t own = 0, all = 0;
   for (const KvLayer& layer : layout.layers) {
     all += layout.block_bytes(layer);
-    if (layer.beside < 0) own += layout.block_bytes(layer);
+    if (!layer.side) own += layout.block_bytes(layer);
   }
   return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1;
 }
@@ -68,7 +68,7 @@ void drop_bytes(KvLayout& layout) {
   layout.tail_tokens = 0;
   layout.value_format = nullptr;
   layout.residual_below = 0;
-  if (!layout.by_layer) layout.layers.resize(1);
+  if (!layout.divided()) layout.layers.resize(1);
   for (KvLayer& layer : layout.layers) layer = {.kv_heads = layer.kv_heads, .window = layer.window, .simulated = true};
 }
 

@@ -74,7 +74,7 @@ void StepInput::reserve(const KvPool& kv, int64_t streams, int64_t most_tokens, 
   if (!tables) return;
   windows.reserve(all * static_cast<size_t>(kv.groups() - 1));
   // Tables may be longer than the pool where blocks are given back or tokens are dropped, as in reserve_tables().
-  const bool longer = kv.layout().window > 0 || kv.by_layer() || (kv.groups() > 1 && kv.evicts());
+  const bool longer = kv.layout().window > 0 || kv.divided() || (kv.groups() > 1 && kv.evicts());
   int64_t entries = 0;
   for (int64_t g = 0; g < kv.groups(); ++g)
     entries += longer ? streams * kv.blocks_for(context) : kv.group(g).total_blocks();

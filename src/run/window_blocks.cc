@@ -30,8 +30,10 @@ void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t
 }
 
 Result<void> divide_by_budgets(KvLayout& layout, const EvictionRule* rule) {
-  layout.by_layer = rule && rule->by_layer();
-  return rule && rule->by_head() ? layout.use_per_head_tables() : Result<void>();
+  if (!rule || !rule->by_layer()) return {};
+  if (rule->by_head()) return layout.use_per_head_tables();
+  layout.use_layer_tables();
+  return {};
 }
 
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
@@ -42,14 +44,14 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
-  if (!layout.by_layer)
+  if (!layout.divided())
     split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
   return layout;
 }
 
 int64_t longest_demand(const EvictionRule* rule, const KvLayout& layout, int64_t context) {
-  if (layout.by_layer) {
+  if (layout.divided()) {
     const int64_t blocks = blocks_demand(rule, context, context, layout.tables(), layout.block_tokens);
     return (blocks + layout.tables() - 1) / layout.tables() * layout.block_tokens;
   }

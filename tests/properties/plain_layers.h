@@ -42,7 +42,7 @@ class PlainLayers {
       : rule_(rule), queries_(queries), newest_(newest), reach_(reach) {
     const auto& parts = model.parts();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
-    layout.by_layer = true;
+    layout.use_layer_tables();
     if (rule.by_head()) {
       EXPECT_TRUE(layout.use_per_head_tables().ok());
     }

@@ -233,11 +233,11 @@ class PlainEviction {
       std::vector<size_t> first;  // chooser of each layer
       size_t choosers = 0;
       for (size_t layer = 0; layer < layers.size(); ++layer) {
-        const bool beside = layers[layer].beside >= 0;  // moves with the tokens of that layer
-        first.push_back(beside ? first[static_cast<size_t>(layers[layer].beside)] : choosers);
-        for (int64_t head = 0; head < layers[layer].kv_heads && !layers[layer].of_blocks; ++head)
+        const auto& side = layers[layer].side;  // moves with the tokens of its layer
+        first.push_back(side ? first[static_cast<size_t>(side->layer)] : choosers);
+        for (int64_t head = 0; head < layers[layer].kv_heads && !layers[layer].summarizes_blocks(); ++head)
           copy_rows(static_cast<int64_t>(layer), head, kept[first[layer] + static_cast<size_t>(head)]);
-        if (!beside) choosers += static_cast<size_t>(layers[layer].kv_heads);
+        if (!side) choosers += static_cast<size_t>(layers[layer].kv_heads);
       }
       table.assign(table_.begin(), table_.begin() + std::ssize(kept.front()));
     }

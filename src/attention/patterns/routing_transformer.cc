@@ -89,7 +89,7 @@ class FittedRouting final : public ChoosingPattern, public FittedPattern {
   Result<void> check_layers(std::span<const KvLayer> layers) const override {
     bool fits = layers.size() == centroids_.layers.size();
     for (size_t i = 0; fits && i < layers.size(); ++i)
-      fits = layers[i].elsewhere || layers[i].kv_heads == 0 ||
+      fits = layers[i].kv_heads == 0 ||
              (layers[i].kv_heads == centroids_.heads(static_cast<int64_t>(i)) && layers[i].head_dim == centroids_.dims);
     if (fits) return {};
     return Error::user(

@@ -163,7 +163,7 @@ class SortedSinkhorn final : public Sinkhorn, public FittedPattern {
   Result<void> check_layers(std::span<const KvLayer> layers) const override {
     bool fits = layers.size() == network_.layers.size();
     for (size_t i = 0; fits && i < layers.size(); ++i)
-      fits = layers[i].elsewhere || layers[i].kv_heads == 0 ||
+      fits = layers[i].kv_heads == 0 ||
              (layers[i].kv_heads == network_.heads(static_cast<int64_t>(i)) && layers[i].head_dim == network_.dims);
     if (fits) return {};
     return Error::user("scorer: is of a model with other layers or heads");

@@ -84,7 +84,7 @@ void store_heads(const StoredKeys& to, const BatchSpan& span, int64_t token, con
 // Span `s` of the batch. Heads that are apart have slots of their own.
 void store_token(const StoredKeys& to, size_t s, int64_t token, const float* k, const float* v, int64_t kv_heads,
                  int64_t head_dim) {
-  const int64_t apart = to.kv.layout().per_head_tables, each = kv_heads / apart;
+  const int64_t apart = to.kv.layout().tables_per_layer(), each = kv_heads / apart;
   StoredKeys part = to;
   for (int64_t i = 0; i < apart; ++i, ++part.layer, ++part.group, k += each * head_dim, v += each * head_dim)
     store_heads(part, to.batch.spans_of(part.group)[s], token, k, v, each, head_dim);
@@ -102,7 +102,7 @@ AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_
           context.kv().group_of(stored),
           0,
           context.limits().switches.attention,
-          context.kv().layout().per_head_tables > 1};
+          context.kv().layout().tables_per_layer() > 1};
 }
 
 // Each head that is apart as a layer of its own, or the layer.
