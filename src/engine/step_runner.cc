@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "engine/answer_group.h"
-#include "kv/move_token.h"
 #include "run/context_refresh.h"
 
 namespace millrace {
@@ -280,10 +279,11 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
 void StepRunner::keep_drafted(LiveStream& stream, int64_t position, int64_t beyond) {
   Sequence& s = stream.sequence;
   if (beyond > 0) {
-    move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
-    for (size_t i = 0; i < s.kv.windows.size(); ++i)
-      move_token(loop_.kv().group(static_cast<int64_t>(i) + 1), s.kv.windows[i].blocks, s.computed + beyond,
-                 s.computed);
+    for (int64_t g = 0; g <= std::ssize(s.kv.windows); ++g) {
+      const std::vector<BlockId>& table = g == 0 ? s.kv.blocks : s.kv.windows[static_cast<size_t>(g - 1)].blocks;
+      const int64_t slot = s.computed - s.kv.left_out_of(g);
+      loop_.kv().copy_slot(g, table, slot + beyond, slot);
+    }
   }
   ++s.computed;
   ++s.draft.accepted;

@@ -211,6 +211,9 @@ class KvPool {
   // and must be computed again. `group`: the group of a divided layout whose table it is; only the entries of `kept`
   // that belong to its heads are read.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1, int64_t group = 0);
+  // Copies slot `from` of the stream to its slot `to`, in every layer of a group, of which `table` is the stream's
+  // block table. No other stream may hold the block of slot `to`. Not with a codec.
+  void copy_slot(int64_t group, std::span<const BlockId> table, int64_t from, int64_t to);
   Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.

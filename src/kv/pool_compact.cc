@@ -1,4 +1,5 @@
-// KvPool::compact(): the tokens that a stream keeps move to its first slots. Rows are whole tokens of one head, so this
+// KvPool::compact(): the tokens that a stream keeps move to its first slots. KvPool::copy_slot(): one token moves, for
+// example a kept token of a tree to the slot that it would have in a chain. Rows are whole tokens of one head, so this
 // works in every format whose rows are independent.
 #include <algorithm>
 #include <cstring>
@@ -35,6 +36,15 @@ void KvPool::move_rows(int64_t layer, int64_t head, std::span<const BlockId> tab
     std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
                  plane(layer, source, kind, head) + from % block_tokens * row, count * row);
   }
+}
+
+void KvPool::copy_slot(int64_t group, std::span<const BlockId> table, int64_t from, int64_t to) {
+  if (!is_here(group)) return this->group(group).copy_slot(0, table, from, to);
+  if (from == to) return;
+  for_layers(group, [&](int64_t layer) {
+    for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head)
+      move_rows(layer, head, table, static_cast<size_t>(from), static_cast<size_t>(to), 1);
+  });
 }
 
 void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads, int64_t group) {

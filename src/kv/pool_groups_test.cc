@@ -1,7 +1,8 @@
-// Groups of a pool: which layers they have.
+// Groups of a pool: which layers they have, and operations on one of them.
 #include <gtest/gtest.h>
 
 #include "kv/pool.h"
+#include "kv/window_groups.h"
 
 namespace millrace {
 namespace {
@@ -62,6 +63,62 @@ TEST(KvGroups, RowsOfAPatternAreNotEncoded) {
   EXPECT_EQ(layout.state_values()[1], 0) << "no tail";
   EXPECT_EQ(layout.heads_before(1), 0) << "the heads are those of its layer";
   EXPECT_FALSE(layout.layers[1].summarizes_blocks());
+}
+
+// The first byte of the rows of a slot tells it from all others.
+void mark_slots(KvPool& pool, int64_t layer, std::span<const BlockId> table, uint8_t first) {
+  for (int64_t slot = 0; slot < std::ssize(table) * kGroupBlock; ++slot)
+    for (int64_t head = 0; head < pool.layout().layers[static_cast<size_t>(layer)].kv_heads; ++head)
+      for (uint8_t* block : {pool.keys(layer, table[static_cast<size_t>(slot / kGroupBlock)], head),
+                             pool.values(layer, table[static_cast<size_t>(slot / kGroupBlock)], head)})
+        block[slot % kGroupBlock * pool.row_bytes(layer)] = static_cast<uint8_t>(first + slot);
+}
+
+std::vector<int> marks_of(KvPool& pool, int64_t layer, std::span<const BlockId> table) {
+  std::vector<int> marks;
+  const int64_t head = pool.layout().layers[static_cast<size_t>(layer)].kv_heads - 1;
+  for (int64_t slot = 0; slot < std::ssize(table) * kGroupBlock; ++slot)
+    marks.push_back(pool.values(layer, table[static_cast<size_t>(slot / kGroupBlock)],
+                                head)[slot % kGroupBlock * pool.row_bytes(layer)]);
+  return marks;
+}
+
+std::vector<BlockId> take_blocks(KvPool& pool, int64_t count) {
+  std::vector<BlockId> table;
+  for (int64_t i = 0; i < count; ++i) table.push_back(*pool.allocate());
+  return table;
+}
+
+TEST(KvGroups, ASlotIsCopiedInOneGroup) {
+  KvLayout layout = alike_layers(3, 2);
+  layout.use_layer_tables();
+  auto pool = KvPool::create(layout, 9);
+  ASSERT_TRUE(pool.ok());
+  std::vector<std::vector<BlockId>> tables;
+  for (int64_t layer = 0; layer < 3; ++layer) tables.push_back(take_blocks(*pool, 2));
+  for (int64_t layer = 0; layer < 3; ++layer)
+    mark_slots(*pool, layer, tables[static_cast<size_t>(layer)], static_cast<uint8_t>(10 * layer));
+  pool->copy_slot(1, tables[1], 6, 3);
+  EXPECT_EQ(marks_of(*pool, 0, tables[0]), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(marks_of(*pool, 1, tables[1]), (std::vector<int>{10, 11, 12, 16, 14, 15, 16, 17}));
+  EXPECT_EQ(marks_of(*pool, 2, tables[2]), (std::vector<int>{20, 21, 22, 23, 24, 25, 26, 27}));
+  pool->copy_slot(2, tables[2], 5, 5);
+  EXPECT_EQ(marks_of(*pool, 2, tables[2]), (std::vector<int>{20, 21, 22, 23, 24, 25, 26, 27}));
+}
+
+TEST(KvGroups, ASlotIsCopiedInAGroupOfAWindow) {
+  KvLayout layout = alike_layers(2, 1);
+  layout.layers[1].window = 4;
+  split_windows(layout, 400, 4);
+  auto pool = KvPool::create(layout, 4, {.streams = 1});
+  ASSERT_TRUE(pool.ok());
+  ASSERT_EQ(pool->groups(), 2);
+  const auto all = take_blocks(*pool, 2), window = take_blocks(pool->group(1), 2);
+  mark_slots(*pool, 0, all, 0);
+  mark_slots(pool->group(1), 1, window, 50);
+  pool->copy_slot(1, window, 5, 4);
+  EXPECT_EQ(marks_of(*pool, 0, all), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(marks_of(pool->group(1), 1, window), (std::vector<int>{50, 51, 52, 53, 55, 55, 56, 57}));
 }
 
 }  // namespace
