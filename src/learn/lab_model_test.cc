@@ -48,7 +48,11 @@ double mean_loss(LabPass& pass, const LabBatch& batch) {
   return loss.loss / loss.weight;
 }
 
-class LabGradient : public ::testing::TestWithParam<ArchSpec> {};
+std::vector<ArchSpec> gradient_specs() {
+  return {tiny(), tiny(HiddenActivation::relu), tiny(HiddenActivation::silu, 2), wide_heads()};
+}
+
+class LabGradient : public ::testing::TestWithParam<size_t> {};
 
 // Along the gradient of each tensor the loss must rise by its squared norm. With two experts, both used, the choice has
 // no jumps and the auxiliary loss no gradient.
@@ -85,17 +89,17 @@ void expect_gradient_of_the_loss(const ArchSpec& spec, const TrainingKernelsOf<F
 }
 
 TEST_P(LabGradient, EqualsDifferencesOfTheLoss) {
-  expect_gradient_of_the_loss(GetParam(), training_kernels(), random_batch(5, {70, 33, 1, 300}), 0.02, 0.15);
+  expect_gradient_of_the_loss(gradient_specs()[GetParam()], training_kernels(), random_batch(5, {70, 33, 1, 300}), 0.02,
+                              0.15);
 }
 
 // Without rounded factors a smaller step serves, and the two sides agree ten times as well.
 TEST_P(LabGradient, OfExactProductsEqualsDifferencesOfTheLoss) {
-  expect_gradient_of_the_loss(GetParam(), exact_training_kernels(), random_batch(5, {70, 33, 1, 20}), 0.002, 0.015);
+  expect_gradient_of_the_loss(gradient_specs()[GetParam()], exact_training_kernels(), random_batch(5, {70, 33, 1, 20}),
+                              0.002, 0.015);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, LabGradient,
-                         ::testing::Values(tiny(), tiny(HiddenActivation::relu), tiny(HiddenActivation::silu, 2),
-                                           wide_heads()));
+INSTANTIATE_TEST_SUITE_P(Shapes, LabGradient, ::testing::Range<size_t>(0, gradient_specs().size()));
 
 TEST(LabModel, ParameterCountIsThatOfTheArray) {
   for (const ArchSpec& spec : {tiny(), tiny(HiddenActivation::silu, 4), *lab_spec("lab")})
