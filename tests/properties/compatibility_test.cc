@@ -193,7 +193,8 @@ std::vector<std::pair<std::string, int64_t>> shards_of(std::initializer_list<con
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Compatibility, ::testing::ValuesIn(shards_of({"draft_heads/target", "mamba"})),
+INSTANTIATE_TEST_SUITE_P(Models, Compatibility,
+                         ::testing::ValuesIn(shards_of({"draft_heads/target", "mamba", "falcon_h1"})),
                          [](const auto& one) {
                            const std::string& name = one.param.first;
                            return fmt::format("{}_{}", name.substr(name.find('/') + 1), one.param.second);

@@ -236,8 +236,8 @@ TEST(DraftModel, Refusals) {
                   golden_model("mamba")));
   o.drafter = draft_of("llama", 4);
   EXPECT_EQ(error_of(mamba, o).message,
-            "drafter draft does not go with this model: it has recurrent layers, whose blocks have no keys for a "
-            "second model; "
+            "drafter draft does not go with this model: it has recurrent layers, with which no second "
+            "model shares blocks; "
             "use ngram");
   o.kv_format = "kivi";
   EXPECT_EQ(error_of(model, o).message,

@@ -408,10 +408,9 @@ TEST_F(KvCodecUse, Refusals) {
   ASSERT_TRUE(mamba);
   auto recurrent = EngineCore::create(mamba, o);
   ASSERT_FALSE(recurrent.ok());
-  EXPECT_EQ(
-      recurrent.error().message,
-      "KV format kivi:residual=32 does not go with this model: it has recurrent layers, which store a state in place "
-      "of rows; use f16");
+  EXPECT_EQ(recurrent.error().message,
+            "KV format kivi:residual=32 does not go with this model: it has recurrent layers, whose states are not "
+            "encoded; use f16");
   EXPECT_EQ(recurrent.error().kind, ErrorKind::unsupported);
 }
 

@@ -309,10 +309,9 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
       "budgets differ by layer; use an evictor with one budget");
   const auto recurrent = LanguageModel::load(golden_model("mamba"), {.threads = 1, .context = 128});
   ASSERT_TRUE(recurrent.ok());
-  EXPECT_EQ(
-      refusal(*recurrent, none),
-      "evictor pyramidkv:budget=40 does not go with this model: it has recurrent layers, which keep no keys and values "
-      "to drop; omit the evictor");
+  EXPECT_EQ(refusal(*recurrent, none),
+            "evictor pyramidkv:budget=40 does not go with this model: it has recurrent layers, whose state still holds "
+            "dropped tokens; omit the evictor");
 
   Request r = make_request(2, 10, 10, model_->info().vocab);
   EngineOptions o = options();

@@ -250,8 +250,8 @@ TEST(RecurrentMemory, BlocksAreBesideTheStates) {
   auto model = load_for(golden_model("falcon_h1"), *select_isa());
   ASSERT_TRUE(model);
   // Two layers: 64 channels of 3 earlier inputs, 48 of 8 values; one KV head of 32 dims.
-  constexpr int64_t kState = 2 * (64 * 3 + 48 * 8) * 4, kToken = 2 * 2 * 32 * 4;
-  const KvLayout layout{find_format("f32"), 16, model->parts().model->kv_layers()};
+  constexpr int64_t kState = 2 * (64 * 3 + 48 * 8) * 4, kToken = 2 * 2 * 32 * 2;
+  const KvLayout layout{find_format("f16"), 16, model->parts().model->kv_layers()};
   EXPECT_EQ(layout.state_bytes(), kState);
   EXPECT_EQ(layout.bytes_per_token(), kToken);
   auto core = make_core(model, options());

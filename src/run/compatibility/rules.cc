@@ -36,7 +36,7 @@ constexpr Rule kRules[] = {
     {&kDocumentsApart, &kNoKeys, "it computes no keys that could move", "send the documents without a context"},
 
     // Drafters.
-    {&kDraftModel, &kRecurrent, "it has recurrent layers, whose blocks have no keys for a second model", "use ngram"},
+    {&kDraftModel, &kRecurrent, "it has recurrent layers, with which no second model shares blocks", "use ngram"},
     {&kDraftsTrees, &kRecurrent, "it has recurrent layers, whose state is of one chain of tokens", kUseChains},
     {&kSkipsLayers, &kRecurrent, "it has recurrent layers, whose state a draft would move on", "use ngram"},
     {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
@@ -58,7 +58,7 @@ constexpr Rule kRules[] = {
     {&kLayerBudgets, &kPatternRows,
      "budgets differ by layer, and a pattern that stores rows next to the keys needs one table",
      "use a static pattern, or an evictor with one budget"},
-    {&kEvicts, &kRecurrent, "it has recurrent layers, which keep no keys and values to drop", "omit the evictor"},
+    {&kEvicts, &kRecurrent, "it has recurrent layers, whose state still holds dropped tokens", "omit the evictor"},
     {&kPairGates, &kNoPairGates,
      "it has no gates between tokens (attn_int_q, attn_int_k and attn_int of each layer), which must be trained with "
      "it",
@@ -126,7 +126,7 @@ constexpr Rule kRules[] = {
     {&kExits, &kPrefixFile, "a file has the keys and values of every layer, and tokens skip some", kOmitOne},
 
     // KV formats.
-    {&kEncodes, &kRecurrent, "it has recurrent layers, which store a state in place of rows", "use f16"},
+    {&kEncodes, &kRecurrent, "it has recurrent layers, whose states are not encoded", "use f16"},
     {&kEncodesMost, &kLatent, "it has latent attention, whose values are parts of its keys", "use f16"},
     {&kResiduals, &kLatent, "it has latent attention, whose values are parts of its keys", "use q8_0"},
     {&kTwoFormats, &kLatent,
