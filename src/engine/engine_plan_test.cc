@@ -84,43 +84,5 @@ TEST(PlannedEngines, UnknownMembersAreRefused) {
   EXPECT_EQ(plan->formats.keys, nullptr) << "the executor names the formats of its kernels";
 }
 
-// What a request names is constructed when it is prepared; the engine's own members are shared, and the request is then
-// queued as it is.
-TEST(PreparedRequests, HoldTheirMembers) {
-  EngineOptions options{.threads = 1, .context = 64, .max_streams = 2, .evictor = "streamingllm:window=28"};
-  options.document_context = "independent";
-  auto core = EngineCore::create(plan_model(), options);
-  ASSERT_TRUE(core.ok()) << core.error().message;
-  Request request;
-  request.prompt = {1, 5, 6, 7, 8, 9};
-  request.max_tokens = 8;
-  const auto plain = (*core)->prepare(request), other = (*core)->prepare(request);
-  ASSERT_TRUE(plain.ok() && other.ok());
-  EXPECT_EQ(plain->evictor->text, options.evictor);
-  EXPECT_EQ(plain->evictor, other->evictor) << "one object, of the engine";
-  EXPECT_EQ(plain->context, nullptr) << "it has no documents";
-  EXPECT_TRUE(plain->plan.empty());
-  request.evictor = "none";
-  EXPECT_EQ((*core)->prepare(request)->evictor, nullptr);
-  request.evictor = "streamingllm:window=20";
-  EXPECT_EQ((*core)->prepare(request)->evictor->text, request.evictor);
-  request.documents = {{1, 3}, {3, 5}};
-  auto apart = (*core)->prepare(request);
-  ASSERT_TRUE(apart.ok()) << apart.error().message;
-  EXPECT_TRUE(apart->apart());
-  EXPECT_EQ(apart->plan.parts.size(), 2u);
-  EXPECT_EQ(apart->evictor->joined, 5) << "the documents end there";
-  ASSERT_TRUE((*core)->add(1, std::move(*apart)).ok());
-  std::vector<TokenEvent> events;
-  while (!(*core)->idle()) (*core)->step(events);
-  EXPECT_EQ(events.back().finish, FinishReason::length);
-  request.evictor = "nobody";
-  EXPECT_FALSE((*core)->prepare(request).ok());
-  EXPECT_FALSE((*core)->check(request).ok());
-  request.evictor.clear();
-  request.document_context = "nobody";
-  EXPECT_FALSE((*core)->check(request).ok());
-}
-
 }  // namespace
 }  // namespace millrace
