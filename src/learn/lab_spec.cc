@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "models/layer_mixers.h"
+
 namespace millrace {
 namespace {
 
@@ -34,8 +36,9 @@ std::string untrainable_kind(const ArchSpec& s) {
   if (s.activation != HiddenActivation::silu && s.activation != HiddenActivation::relu)
     return "activations other than silu and relu";
   if (s.learned_positions) return "learned positions";
-  if (s.embedding_scale != 1 || s.residual_scale != 1 || s.logit_scale != 1)
-    return "factors of embedding, residual sum or logits";
+  if (s.embedding_scale != 1 || s.residual_scale != 1 || s.logit_scale != 1 || s.gate_scale != 1 || s.mlp_scale != 1)
+    return "factors of embedding, MLP, residual sum or logits";
+  if (s.attention_sinks) return "attention sinks";
   if (s.attention_softcap != 0 || s.final_softcap != 0) return "soft caps";
   if (s.attention_scale != 0 && s.attention_scale != 1.0f / std::sqrt(static_cast<float>(s.head_dim)))
     return fmt::format("a factor of {} of the attention's scores", s.attention_scale);
@@ -64,7 +67,7 @@ std::string untrainable_mixture(const MoeSpec& moe) {
 }
 
 std::string untrainable_layer(const ArchSpec& s, const LayerSpec& layer) {
-  if (layer.mixer != &kAttentionMixer) return "mixers other than attention";
+  if (!is_plain_attention(layer)) return "mixers other than attention";
   if (layer.window != 0) return fmt::format("a window of {} tokens", layer.window);
   if (layer.rope != 0) return "a layer without positions";
   if (!layer.mlp) return "a layer without an MLP";
