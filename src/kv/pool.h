@@ -46,7 +46,7 @@
 
 namespace millrace {
 
-// Keys and values of every token, or a state of fixed size per stream.
+// Keys and values of every token, a state of fixed size per stream, or both.
 struct KvLayer {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
