@@ -86,7 +86,7 @@ class WeightSources : public ::testing::Test {
 };
 
 TEST_F(WeightSources, MappedGivesTheSameBits) {
-  for (const char* name : {"llama", "mixtral", "qwen2moe", "gemma3", "mamba", "deepseek2_groups", "falcon_h1"}) {
+  for (const char* name : {"llama", "mixtral", "qwen2moe", "gemma3", "mamba", "deepseek2_groups"}) {
     const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
     auto plain = load(path, "resident");
     ASSERT_TRUE(plain.ok()) << plain.error().message;

@@ -57,7 +57,7 @@ struct KvSide {
   Rows rows = Rows::tokens;
 };
 
-// Keys and values of every token, or a state of fixed size per stream. A layer without heads and state is stored in
+// Keys and values of every token, a state of fixed size per stream, or both. A layer without heads and state is stored in
 // another group of the pool, or nowhere.
 struct KvLayer {
   int64_t kv_heads = 0;
