@@ -57,8 +57,8 @@ struct KvSide {
   Rows rows = Rows::tokens;
 };
 
-// Keys and values of every token, a state of fixed size per stream, or both. A layer without heads and state is stored in
-// another group of the pool, or nowhere.
+// Keys and values of every token, a state of fixed size per stream, or both. A layer without heads and state is stored
+// in another group of the pool, or nowhere.
 struct KvLayer {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
