@@ -70,6 +70,29 @@ TEST(GroupedRows, InternLm2InterleavesByKvHead) {
   EXPECT_NE(model.files.find("model.norm.weight"), nullptr);
 }
 
+// Queries, keys and values become one matrix, in this order; the values' gates another.
+TEST(GroupedRows, Qwen3NextInterleavesByKeyHead) {
+  GroupedModel model(2 * (3 + 3 + 4 + 4), 8, "model.layers.0.linear_attn.in_proj_qkvz");  // two value heads of 2 each
+  model.files.architecture = "Qwen3NextForCausalLM";
+  const GroupTestJson config = {{"linear_num_key_heads", 2},
+                                {"linear_num_value_heads", 4},
+                                {"linear_key_head_dim", 3},
+                                {"linear_value_head_dim", 2}};
+  ASSERT_TRUE(unpack_grouped_rows(model.files, config).ok());
+  EXPECT_EQ(model.files.tensors.size(), 5u);
+  EXPECT_EQ(model.first_values("model.layers.0.linear_attn.in_proj_qkv.weight"),
+            (std::vector<float>{0, 1, 2, 14, 15, 16, 3, 4, 5, 17, 18, 19, 6, 7, 8, 9, 20, 21, 22, 23}));
+  EXPECT_EQ(model.first_values("model.layers.0.linear_attn.in_proj_z.weight"),
+            (std::vector<float>{10, 11, 12, 13, 24, 25, 26, 27}));
+
+  GroupTestJson odd = config;
+  odd["linear_num_value_heads"] = 5;
+  GroupedModel other(28, 8, "model.layers.0.linear_attn.in_proj_qkvz");
+  other.files.architecture = "Qwen3NextForCausalLM";
+  EXPECT_EQ(unpack_grouped_rows(other.files, odd).error().message,
+            "m/config.json: 5 value heads cannot share 2 key heads");
+}
+
 TEST(GroupedRows, OtherArchitecturesAreLeftAlone) {
   GroupedModel model(40, 24);
   model.files.architecture = "LlamaForCausalLM";

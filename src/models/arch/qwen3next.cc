@@ -75,7 +75,15 @@ std::vector<bool> read_full_layers(ConfigReader& config, const ArchSpec& spec) {
   return full;
 }
 
+// Windows are off in all published files, which may state a size all the same.
+void refuse_windows(ConfigReader& config) {
+  if (config.flag_or("use_sliding_window", false))
+    config.fail(Error::unsupported(fmt::format("{}: use_sliding_window: windows of attention", config.source())));
+  for (const char* key : {"sliding_window", "max_window_layers"}) config.has(key);
+}
+
 void read_qwen35(ConfigReader& config, ArchSpec& spec) {
+  refuse_windows(config);
   spec.qk_norm = QkNorm::head;
   spec.norm_offset = 1.0f;
   if (!config.has("partial_rotary_factor") && rope_object_number(config, "partial_rotary_factor") == 0.0)
