@@ -1,4 +1,4 @@
-// What configurations of Qwen3-Next and Qwen3.5 say, and which are refused.
+// How configurations of Qwen3-Next and Qwen3.5 are read, and which variants are refused.
 #include <gtest/gtest.h>
 
 #include <memory>
