@@ -170,7 +170,7 @@ TEST_P(Recurrent, AnswersAndBeams) {
 
 std::vector<RecurrentCase> recurrent_cases() {
   std::vector<RecurrentCase> all;
-  for (const char* model : {"mamba", "mamba_odd", "falcon_h1", "falcon_h1_norm"})
+  for (const char* model : {"mamba", "mamba_odd", "falcon_h1", "falcon_h1_norm", "qwen3next", "qwen35", "qwen35moe"})
     for (Isa isa : isa_levels()) all.push_back({model, isa});
   return all;
 }
@@ -256,6 +256,17 @@ TEST(RecurrentMemory, BlocksAreBesideTheStates) {
   EXPECT_EQ(layout.bytes_per_token(), kToken);
   auto core = make_core(model, options());
   EXPECT_EQ(core->stats().kv_bytes, core->stats().states * kState + core->stats().kv_blocks * 16 * kToken);
+}
+
+// Layers of attention take turns with gated delta nets: blocks have rows of the former alone.
+TEST(RecurrentMemory, LayersOfAttentionAloneHaveBlocks) {
+  auto model = load_for(golden_model("qwen3next"), *select_isa());
+  ASSERT_TRUE(model);
+  // Three layers: 64 channels of 3 earlier inputs, 4 matrices of 8 x 8; one layer: two KV heads of 16 dims.
+  constexpr int64_t kState = 3 * (64 * 3 + 4 * 8 * 8) * 4, kToken = 2 * 2 * 16 * 4;
+  const KvLayout layout{find_format("f32"), 16, model->parts().model->kv_layers()};
+  EXPECT_EQ(layout.state_bytes(), kState);
+  EXPECT_EQ(layout.bytes_per_token(), kToken);
 }
 
 TEST(RecurrentMemory, TheBudgetHoldsThem) {

@@ -150,7 +150,8 @@ TEST_P(StepAllocation, ReadingAPromptAllocatesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation,
-                         ::testing::Values("llama", "gemma3", "qwen3moe", "mamba", "deepseek2", "falcon_h1"),
+                         ::testing::Values("llama", "gemma3", "qwen3moe", "mamba", "deepseek2", "falcon_h1",
+                                           "qwen3next"),
                          [](const auto& one) { return one.param; });
 
 // Streams give blocks back, and take others; and drop tokens of the layers that see all.
