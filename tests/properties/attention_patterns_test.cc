@@ -356,9 +356,10 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   plain.kernels = {"attention=diffuser:hops=2"};
   const auto hops = EngineCore::create(*sinks, plain);
   ASSERT_FALSE(hops.ok());
-  EXPECT_EQ(hops.error().message,
-            "attention diffuser does not go with this model: its heads give weight to a sink, which has no value that "
-            "could diffuse; use hops=1");
+  EXPECT_EQ(
+      hops.error().message,
+      "attention diffuser:hops=2 does not go with this model: its heads give weight to a sink, which has no value "
+      "that could diffuse; use hops=1");
 }
 
 }  // namespace

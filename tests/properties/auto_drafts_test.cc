@@ -39,6 +39,7 @@ std::map<std::string, std::string> every_drafter(const std::string& datastore) {
           {"lookahead", "lookahead"},
           {"draft", "draft:" + target},
           {"self", "self"},
+          {"layerskip", "layerskip"},
           {"cascade", "cascade:" + target},
           {"staged", "staged:" + target},
           {"medusa", trained("medusa")},

@@ -519,8 +519,8 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   r.document_context = "kvlink";
   EXPECT_EQ(
       document_error("llama3", encoded, r),
-      "context kvlink does not go with KV format kivi: it encodes whole blocks, beside which documents are kept as "
-      "rows; "
+      "context kvlink does not go with KV format kivi: it encodes whole blocks, and documents are kept as rows next to "
+      "them; "
       "start the engine with a context (--use context=NAME), which takes memory for them, or use f16 or another format "
       "of rows");
   EngineOptions choosing = o;

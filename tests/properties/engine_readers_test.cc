@@ -307,8 +307,7 @@ TEST(EngineReader, RefusesWhatHasNoSinglePrompt) {
               r.document_context = "kvlink";
             }),
             "a reader of position 0 of documents that end at 5 does not go with context kvlink: documents that it "
-            "computes apart "
-            "are not read; read positions behind the last document");
+            "computes separately are not read; read positions behind the last document");
   EXPECT_EQ(refusal([&](Request& r) { r.prompt = make_request(1, 128, 1, vocab).prompt; }),
             "prompt: 128 tokens do not leave room for an answer in a context of 128; shorten it or raise the context");
 }

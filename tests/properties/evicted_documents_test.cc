@@ -288,8 +288,8 @@ TEST(EvictedDocumentsErrors, NameBoth) {
   EXPECT_EQ(refusal(model, "", "epic", "h2o:budget=20,positions=cache"), "");
   EXPECT_EQ(
       refusal(mixed, "h2o:budget=20", "kvlink", "h2o:budget=20"),
-      "context kvlink does not go with evictor h2o:budget=20: layers with a window have blocks of their own beside "
-      "an evictor; start the engine without an evictor");
+      "context kvlink does not go with evictor h2o:budget=20: layers with a window have blocks of their own where "
+      "an evictor drops tokens; start the engine without an evictor");
 }
 
 // With positions of the cache a question may be longer than the context, but not the documents, which are stored whole.

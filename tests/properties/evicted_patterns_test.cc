@@ -168,7 +168,7 @@ TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
   EXPECT_EQ(
       made.error().message,
       "evictor pyramidkv does not go with attention quest:block=16: budgets differ by layer, and a pattern that stores "
-      "rows beside the keys needs one table; use a static pattern, or an evictor with one budget");
+      "rows next to the keys needs one table; use a static pattern, or an evictor with one budget");
   auto gates = load_for(golden_model("gates"), *select_isa());
   ASSERT_TRUE(gates);
   o.kernels = {"attention=sink_window"};

@@ -488,8 +488,7 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   r.evictor = "h2o";
   const char* planned =
       "evictor h2o does not go with this engine: layers of this model see a window, and need blocks of their own "
-      "beside "
-      "an evictor; start the engine with an evictor (--evictor), then requests may choose another";
+      "where an evictor drops tokens; start the engine with an evictor (--evictor), then requests may choose another";
   for (const int64_t batch : {512, 16}) {  // windows in the first group, and in their own
     auto plain = make_core(mixed, options(1, batch));
     EXPECT_EQ(plain->check(r).error().message, planned) << batch;

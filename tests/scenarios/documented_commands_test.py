@@ -52,7 +52,7 @@ FILES = {
     "model.gguf": STORIES, "stories.gguf": STORIES, "1b-q4_0.gguf": STORIES, "large.gguf": "models/millrace-stories-6m.gguf",
     "layer.gguf": STORIES, "mha.gguf": STORIES, "1b-128k-q4_0.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
     "small.gguf": STORIES, "gemma.gguf": "tests/golden/gemma3/model.gguf", "mamba.gguf": "tests/golden/mamba/model.gguf",
-    "mamba-130m.gguf": "tests/golden/mamba/model.gguf", "mamba-130m-hf": "tests/golden/mamba",
+    "mamba-130m.gguf": "tests/golden/mamba/model.gguf", "Qwen3.5-0.8B-Q8_0.gguf": "tests/golden/qwen35/model.gguf", "mamba-130m-hf": "tests/golden/mamba",
     "latent.gguf": "tests/golden/deepseek2/model.gguf", "deepseek-v2-lite-q4_k_m.gguf": "tests/golden/deepseek2/model.gguf",
     "deepseek-v2-lite-hf": "tests/golden/deepseek2", "Qwen3-0.6B": "tests/golden/qwen3",
     "vicuna.gguf": "tests/golden/draft_heads/target", "llama-3.1-8b.gguf": "tests/golden/draft_heads/target",
