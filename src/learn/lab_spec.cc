@@ -68,6 +68,7 @@ std::string untrainable_mixture(const MoeSpec& moe) {
 
 std::string untrainable_layer(const ArchSpec& s, const LayerSpec& layer) {
   if (!is_plain_attention(layer)) return "mixers other than attention";
+  if (layer.attention_gate) return "gates of attention";
   if (layer.window != 0) return fmt::format("a window of {} tokens", layer.window);
   if (layer.rope != 0) return "a layer without positions";
   if (!layer.mlp) return "a layer without an MLP";

@@ -19,7 +19,7 @@ bool keeps(const ArchSpec& spec, StateKind kind) {
 }
 
 bool is_plain_attention(const LayerSpec& layer) {
-  return layer.mixers.size() == 1 && layer.mixers.front() == LayerMixer{} && !layer.attention_gate;
+  return layer.mixers.size() == 1 && layer.mixers.front() == LayerMixer{};
 }
 
 std::string mixers_problem(const ArchSpec& spec, const LayerSpec& layer) {

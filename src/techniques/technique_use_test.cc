@@ -25,10 +25,11 @@ std::vector<TechniqueUse> uses_of(const std::vector<std::string>& texts, std::st
 TEST(TechniqueUse, ErrorsAreExact) {
   EXPECT_EQ(refusal("policy"), "policy: expected FAMILY=NAME[:key=value,...]");
   EXPECT_EQ(refusal("policy="), "policy=: expected FAMILY=NAME[:key=value,...]");
-  EXPECT_EQ(refusal("polcy=vtc"),
-            "polcy=vtc: no such family as 'polcy'; families: router, weights, sampler, kv_format, kernel, attention, "
-            "policy, predictor, "
-            "prefix_evictor, evictor, drafter, acceptance, tier, store, prompt, context");
+  EXPECT_EQ(
+      refusal("polcy=vtc"),
+      "polcy=vtc: no such family as 'polcy'; families: router, weights, sampler, kv_format, kernel, attention, exit, "
+      "policy, predictor, "
+      "prefix_evictor, evictor, drafter, acceptance, tier, store, prompt, context");
   EXPECT_EQ(refusal("prefix_evictor=fifo"),
             "prefix_evictor=fifo: no such prefix_evictor as 'fifo'; there are lru, lfu, length_aware, importance");
   EXPECT_EQ(refusal("policy=priority:preemt=true"),

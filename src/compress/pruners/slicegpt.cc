@@ -228,8 +228,9 @@ class SliceGpt final : public StructuralPass {
 
  private:
   static Result<void> check(const ArchSpec& spec) {
-    const bool plain = std::ranges::all_of(
-        spec.layers, [](const LayerSpec& layer) { return is_plain_attention(layer) && layer.mlp && !layer.moe; });
+    const bool plain = std::ranges::all_of(spec.layers, [](const LayerSpec& layer) {
+      return is_plain_attention(layer) && !layer.attention_gate && layer.mlp && !layer.moe;
+    });
     const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
     if (spec.norm != NormKind::rms || !spec.pre_norm || spec.post_norm || spec.norm_offset != 0 ||
         spec.learned_positions || !plain)

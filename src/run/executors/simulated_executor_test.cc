@@ -115,7 +115,7 @@ TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
   o.kv_tokens = 128;
   EXPECT_EQ(
       SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).error().message,
-      "KV cache: 128 tokens of F16 have no room beside the tails of KV format kivi:bits=2,group=32,residual=0, 64 "
+      "KV cache: 128 tokens of F16 have no room next to the tails of KV format kivi:bits=2,group=32,residual=0, 64 "
       "tokens for each of 2 streams; enlarge it or let fewer streams run (--max-streams)");
   o.kv_tokens = 160 + 2 * 64;
   EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);  // 853 tokens

@@ -57,7 +57,7 @@ TEST(MemoryPlanEdges, EveryPartOfTheMessage) {
   const std::string advice =
       "; lower the context, the KV tokens or their format, the streams or the batch, or raise the budget to ";
   const std::string begin =
-      "memory: a KV cache of 20 tokens does not fit in the budget of 1.00 GB beside weights 1000.0 MB, activations ";
+      "memory: a KV cache of 20 tokens does not fit in the budget of 1.00 GB next to weights 1000.0 MB, activations ";
   const auto needs = [](int64_t fixed) { return format_bytes(1'000'000'000 - 100 + fixed + 2 * kWithTables); };
   EXPECT_EQ(message({}), begin + format_bytes(0) + ", logits " + format_bytes(0) + ", requests " + format_bytes(0) +
                              advice + needs(0));
@@ -80,7 +80,7 @@ TEST(MemoryPlanEdges, TheMessageNamesEveryAccountThatHoldsSomething) {
     EXPECT_TRUE(accounts.take(name, bytes, "").ok());
   const auto refused = plan_kv_blocks({find_format("f16"), 16, {{1, 64}}}, {}, {}, accounts, 16, 16);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find(" beside one " + format_bytes(1) + ", rest " + format_bytes(999'999) +
+  EXPECT_NE(refused.error().message.find(" next to one " + format_bytes(1) + ", rest " + format_bytes(999'999) +
                                          ", activations "),
             std::string::npos)
       << refused.error().message;

@@ -13,9 +13,10 @@ namespace {
 // The loader of each drafter; drafters of text have none.
 TEST(DraftModelLoaders, AreNamedByTheDrafters) {
   const std::map<std::string, std::string> named = {
-      {"draft", "draft"},       {"cascade", "draft"},    {"staged", "draft"}, {"self", "self"},
-      {"medusa", "medusa"},     {"eagle", "eagle"},      {"mtp", "mtp"},      {"pass", "pass"},
-      {"kangaroo", "kangaroo"}, {"longspec", "longspec"}};
+      {"draft", "draft"},       {"cascade", "draft"},      {"staged", "draft"},
+      {"self", "self"},         {"medusa", "medusa"},      {"eagle", "eagle"},
+      {"mtp", "mtp"},           {"pass", "pass"},          {"kangaroo", "kangaroo"},
+      {"longspec", "longspec"}, {"layerskip", "layerskip"}};
   size_t found = 0;
   for (const auto& entry : drafters().entries()) {
     auto made = make_drafter(entry.info.name);
