@@ -113,7 +113,7 @@ TEST(EngineOptionLimits, StoreOptions) {
 
 TEST(EngineOptionLimits, UnknownNames) {
   const std::pair<const char*, std::function<void(EngineOptions&)>> wrong[] = {
-      {"nobody", [](EngineOptions& o) { o.policy = "nobody"; }},
+      {"unknown", [](EngineOptions& o) { o.policy = "unknown"; }},
       {"prefix evictor: unknown 'none'", [](EngineOptions& o) { o.prefix_evict = "none"; }},
       {"plans: /nowhere/plans", [](EngineOptions& o) { o.record_plans = "/nowhere/plans"; }}};
   for (const auto& [words, spoil] : wrong) {

@@ -22,7 +22,7 @@ std::shared_ptr<const LanguageModel> plan_model() {
       .value();
 }
 
-// The drafter's file is gone once the plan exists: whoever read the option's text again would fail.
+// The drafter's file is deleted once the plan exists, so that a second reading of the option would fail.
 TEST(PlannedEngines, MembersAreReadOnce) {
   const auto model = plan_model();
   const Tokenizer* tokenizer = model->parts().tokenizer.get();
@@ -59,15 +59,15 @@ TEST(PlannedEngines, MembersAreReadOnce) {
 TEST(PlannedEngines, UnknownMembersAreRefused) {
   const KernelTable kernels = make_kernel_table(Isa::ref);
   const std::pair<const char*, std::function<void(EngineOptions&)>> cases[] = {
-      {"drafter", [](EngineOptions& o) { o.drafter = "nobody"; }},
-      {"acceptance", [](EngineOptions& o) { o.acceptance = "nobody"; }},
-      {"evictor", [](EngineOptions& o) { o.evictor = "nobody"; }},
-      {"context", [](EngineOptions& o) { o.document_context = "nobody"; }},
-      {"policy", [](EngineOptions& o) { o.policy = "nobody"; }},
-      {"KV pool", [](EngineOptions& o) { o.kv_pool = "nobody"; }},
-      {"kernel", [](EngineOptions& o) { o.kernels = {"nobody"}; }},
-      {"KV tier", [](EngineOptions& o) { o.kv_tier = "nobody"; }},
-      {"KV store", [](EngineOptions& o) { o.kv_store = "nobody"; }},
+      {"drafter", [](EngineOptions& o) { o.drafter = "unknown"; }},
+      {"acceptance", [](EngineOptions& o) { o.acceptance = "unknown"; }},
+      {"evictor", [](EngineOptions& o) { o.evictor = "unknown"; }},
+      {"context", [](EngineOptions& o) { o.document_context = "unknown"; }},
+      {"policy", [](EngineOptions& o) { o.policy = "unknown"; }},
+      {"KV pool", [](EngineOptions& o) { o.kv_pool = "unknown"; }},
+      {"kernel", [](EngineOptions& o) { o.kernels = {"unknown"}; }},
+      {"KV tier", [](EngineOptions& o) { o.kv_tier = "unknown"; }},
+      {"KV store", [](EngineOptions& o) { o.kv_store = "unknown"; }},
   };
   for (const auto& [family, name] : cases) {
     EngineOptions options;
@@ -78,14 +78,13 @@ TEST(PlannedEngines, UnknownMembersAreRefused) {
     EXPECT_NE(plan.error().message.find(family), std::string::npos) << plan.error().message;
   }
   EngineOptions options;
-  options.kv_format = "nobody";
+  options.kv_format = "unknown";
   const auto plan = EnginePlan::create(options, kernels);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->formats.keys, nullptr) << "the executor names the formats of its kernels";
 }
 
-// What a request names is constructed when it is prepared; the engine's own members are shared, and the request is then
-// queued as it is.
+// prepare() constructs the members that a request names, and shares the engine's own; add() queues the result as it is.
 TEST(PreparedRequests, HoldTheirMembers) {
   EngineOptions options{.threads = 1, .context = 64, .max_streams = 2, .evictor = "streamingllm:window=28"};
   options.document_context = "independent";
@@ -114,11 +113,11 @@ TEST(PreparedRequests, HoldTheirMembers) {
   std::vector<TokenEvent> events;
   while (!(*core)->idle()) (*core)->step(events);
   EXPECT_EQ(events.back().finish, FinishReason::length);
-  request.evictor = "nobody";
+  request.evictor = "unknown";
   EXPECT_FALSE((*core)->prepare(request).ok());
   EXPECT_FALSE((*core)->check(request).ok());
   request.evictor.clear();
-  request.document_context = "nobody";
+  request.document_context = "unknown";
   EXPECT_FALSE((*core)->check(request).ok());
 }
 

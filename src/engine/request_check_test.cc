@@ -389,8 +389,8 @@ TEST(RequestRules, OptionsAtTheirLimits) {
     return !EnginePlan::create(options, make_kernel_table(Isa::ref)).ok();
   };
   EXPECT_FALSE(unknown({}));
-  EXPECT_TRUE(unknown({.evictor = "nobody"}));
-  EXPECT_TRUE(unknown({.document_context = "nobody"}));
+  EXPECT_TRUE(unknown({.evictor = "unknown"}));
+  EXPECT_TRUE(unknown({.document_context = "unknown"}));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Early exit: a stream that leaves behind a layer has the bits of a pass over its first layers alone, whatever runs
-// beside it; blocks that lack layers are not given to streams that need them; and a simulated step costs less.
+// Early exit: a stream that leaves behind a layer has the bits of a pass over its first layers alone, next to any other
+// streams. Streams that need more layers never receive its blocks. A simulated step costs less.
 #include <gtest/gtest.h>
 
 #include "exit/exit_gate.h"

@@ -1,8 +1,7 @@
 // SemSA, later MoA (Fu et al., 2024, "MoA: Mixture of Sparse Attention for Automatic Large Language Model
 // Compression"): finds how far back each KV head should see, on the calibration text, and stores these windows in the
 // file's metadata (run/plan/stored_pattern.h). The weights stay as they are, and so does the model, until it is run
-// with
-// `--use attention=semsa`. The search is that of `millrace window-search` (evaluate/window_search.h).
+// with `--use attention=semsa`. The search is that of `millrace window-search` (evaluate/window_search.h).
 #include <fmt/format.h>
 
 #include "compress/factories.h"

@@ -37,10 +37,10 @@ TEST(DraftModelLoaders, AreNamedByTheDrafters) {
 TEST(DraftModelLoaders, AnUnknownOneIsAnError) {
   const auto model =
       LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1}).value();
-  const auto loaded = load_draft_model({"nobody", {}}, {*model, model->parts().threads->get(1), 64});
+  const auto loaded = load_draft_model({"unknown", {}}, {*model, model->parts().threads->get(1), 64});
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().kind, ErrorKind::internal);
-  EXPECT_EQ(loaded.error().message, "drafter: there is no loader 'nobody' of draft models");
+  EXPECT_EQ(loaded.error().message, "drafter: there is no loader 'unknown' of draft models");
 }
 
 }  // namespace
