@@ -1,4 +1,5 @@
-// AgeHistogram: a histogram of durations with power-of-two buckets. add() costs a few instructions; memory is fixed.
+// AgeHistogram: a histogram of durations with power-of-two buckets. add() costs a few instructions and allocates
+// nothing.
 //
 //   bucket 0: under 1 ms   bucket i: [2^(i-1), 2^i) ms   the last one: everything from 2^38 ms (8.7 years)
 #pragma once

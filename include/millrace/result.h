@@ -1,5 +1,5 @@
-// Result<T> and Error: how code that handles outside data reports failure. No exceptions cross a module boundary; no
-// file or request can abort the process.
+// Result<T> and Error: how code that handles files and requests reports failure. No exceptions cross a module boundary;
+// no file or request can abort the process.
 //
 //   Result<File> open(...);
 //   MILLRACE_TRY(auto file, open(path));        // declares `file`, or returns the error
