@@ -1,5 +1,5 @@
-// Hadamard matrices whose order is not a power of two. They are square, have values +1 and -1, and orthogonal rows. The
-// same matrices are used by QuIP#'s checkpoints (Tseng et al., 2024) and are published in Sloane's library. Orders and
+// Hadamard matrices whose order is not a power of two. They are square, have values +1 and -1, and orthogonal rows.
+// QuIP#'s checkpoints (Tseng et al., 2024) use these matrices, which are published in Sloane's library. Orders and
 // constructions:
 //
 //   12, 20, 60, 108, 140      Paley's first, with the squares modulo the prime (order - 1)
