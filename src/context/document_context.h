@@ -4,9 +4,8 @@
 // the documents weigh the documents' keys. The engine does everything else. Immutable and thread-safe.
 //
 //   prompt   <s> [document 0] [document 1] question      tokens 0 | 1 .. 4 | 5 .. 9 | 10 ..
-//   part     {5, 10, moved 4, sees <s> and itself}       document 1 is computed at positions 1 .. 5, then moved to 5 ..
-//   9 stays                                                document 1 keeps 1 .. 5; the question follows the longest
-//   one
+//   part     {5, 10, moved 4, sees <s> and itself}       document 1: computed at positions 1 .. 5, then moved to 5 .. 9
+//   stays                                                document 1 stays at 1 .. 5, before the question
 #pragma once
 
 #include <memory>

@@ -3,9 +3,9 @@
 //   v0: i32 dim, ffn, layers, heads, kv_heads, vocab (negative: untied head), context; then F32, all layers of a
 //       kind together: embedding, attention norms, wq, wk, wv, wo, ffn norms, w1, w2, w3, final norm, two unused RoPE
 //       tables of [context, head_dim / 2], and the head if it is untied
-//   v2: u32 0x616b3432 ("ak42"), i32 2, the seven i32 of v0, u8 shared head, i32 group, zeros to byte 256; F32
-//   attention
-//       norms, ffn norms, final norm; then Q8 tensors: embedding, wq, wk, wv, wo, w1, w2, w3 each layer by layer, head
+//   v2: u32 0x616b3432 ("ak42"), i32 2, the seven i32 of v0, u8 shared head, i32 group, zeros to byte 256;
+//       F32 attention norms, ffn norms, final norm; then Q8 tensors: embedding, wq, wk, wv, wo, w1, w2, w3
+//       each layer by layer, head
 //       Q8: i8 values q, then one F32 scale for each group of consecutive values; value = q * scale
 //
 // RoPE rotates adjacent pairs, as in GGUF's llama. All sizes are checked against the file's size before data is read.
