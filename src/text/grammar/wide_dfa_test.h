@@ -1,4 +1,4 @@
-// An automaton without structure to compress, for tests of the bytes that tables are charged.
+// An automaton whose table cannot be compressed, for tests of the bytes that tables are charged.
 #pragma once
 
 #include "text/grammar/dfa.h"
