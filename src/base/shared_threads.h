@@ -14,7 +14,7 @@ namespace millrace {
 
 class SharedThreads {
  public:
-  // `threads`: 0 for every available core.
+  // Returns the pool of this many threads; creates it if needed. `threads`: 0 for every available core.
   std::shared_ptr<ThreadPool> get(int threads) {
     if (threads <= 0) threads = available_cores();
     std::lock_guard lock(mutex_);

@@ -43,14 +43,15 @@ bool reserve_file_space(int fd, int64_t bytes, bool by_writing);
 bool set_direct_io(int fd, bool direct);
 // Writes the file's data to the disk, and the attributes that are needed to read the data.
 bool sync_data(int fd);
-// Like mkstemp(), with close-on-exec. Returns -1 with errno set.
+// Creates a file like mkstemp(), with close-on-exec. Returns -1 with errno set.
 int make_scratch_file(char* name);
 
 // ---- Sockets, pipes and signals ---------------------------------------------------------------------------
 
 // Opens a non-blocking socket with close-on-exec. Returns -1 with errno set.
 int open_socket(int family, int type, int protocol);
-// Like send(), but without SIGPIPE if the peer has closed the connection. `socket`: from open_socket() or Boost.Asio.
+// Sends data like send(), but without SIGPIPE if the peer has closed the connection. `socket`: from open_socket() or
+// Boost.Asio.
 ssize_t send_quietly(int socket, const void* data, size_t bytes, int flags = 0);
 // Opens a pipe with close-on-exec at both ends. Returns false with errno set.
 bool open_pipe(std::array<int, 2>& ends);

@@ -27,8 +27,8 @@ struct CentroidFitOptions {
 // length 1. The initial centroids are vectors that are far from each other. Deterministic. Pure.
 std::vector<float> cluster_directions(std::span<const float> vectors, int64_t dims, int64_t clusters, int rounds);
 
-// Deterministic for any number of threads. Errors: user (the text is too short, invalid options), unsupported (some
-// layers do not see every key, or their heads have different sizes), resource.
+// Fits the centroids to the text. Deterministic for any number of threads. Errors: user (the text is too short, invalid
+// options), unsupported (some layers do not see every key, or their heads have different sizes), resource.
 Result<RoutingCentroids> fit_routing_centroids(const std::shared_ptr<const LanguageModel>& model,
                                                std::span<const TokenId> tokens, const CentroidFitOptions& options);
 

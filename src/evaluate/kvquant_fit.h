@@ -30,8 +30,8 @@ struct KvQuantFit {
   std::vector<KvQuantFitError> keys, values;  // by layer; 0 in layers without keys
 };
 
-// Deterministic for any number of threads. Errors: user (the text is too short, invalid options), unsupported,
-// resource.
+// Fits the levels to the text. Deterministic for any number of threads. Errors: user (the text is too short, invalid
+// options), unsupported, resource.
 Result<KvQuantFit> fit_kvquant_levels(const std::shared_ptr<const LanguageModel>& model,
                                       std::span<const TokenId> tokens, const KvQuantFitOptions& options);
 

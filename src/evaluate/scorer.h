@@ -72,8 +72,9 @@ class Scorer {
   // If the sink returns an error, run() stops and returns it.
   using Sink = std::function<Result<void>(std::span<const ScoredRow> rows)>;
 
-  // `window_start`: replaces each window's first token if not negative; usually BOS, as in llama.cpp. Errors: user (a
-  // token outside the vocabulary, a window longer than the context), or the sink's.
+  // Runs the windows and passes their scored rows to `sink`. `window_start`: replaces each window's first token if not
+  // negative; usually BOS, as in llama.cpp. Errors: user (a token outside the vocabulary, a window longer than the
+  // context), or the sink's.
   Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                    const Sink& sink);
 

@@ -87,7 +87,7 @@ struct BatchSpan {
   int64_t table = 0;        // start of the stream's block table in Batch::block_tables
   int64_t table_size = 0;   // blocks; covers slots [0, first_slot + count)
   int32_t state = 0;        // slot of the stream's recurrent states or KV tail, if it has one
-  int32_t chunk = 0;        // index, in the batch of the whole pass, of the span that this span is or was cut from
+  int32_t chunk = 0;        // index, in the batch of the whole pass, of this span or of the span it was cut from
   int32_t visibility = -1;  // index into Batch::visibility; -1: a token sees every slot up to its own
   bool answer = false;      // the tokens were sampled or drafted; false: they belong to a prompt
   int32_t exit = -1;        // index into Batch::exits; -1: the tokens run every layer

@@ -35,7 +35,7 @@ bool is_hash(std::string_view text);  // true: 40 or 64 hexadecimal digits
 
 class HubCache {
  public:
-  // `folder`: of the cache; "": determined by the environment.
+  // `folder`: root of the cache; "": determined by the environment.
   explicit HubCache(std::string folder = {});
 
   std::filesystem::path repository(const std::string& name) const;

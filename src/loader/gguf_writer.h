@@ -34,9 +34,9 @@ class GgufWriter {
   using Produce = std::function<Result<void>(uint8_t* destination, int64_t bytes)>;
   void add_tensor(std::string name, const Format* format, std::vector<int64_t> dims, Produce produce);
 
-  // `progress` is called with the bytes written so far and the total; may be null. Holds one tensor in memory at a
-  // time. Errors: user (an invalid tensor, a path that cannot be written), unsupported (a format without GGUF type),
-  // resource (disk full), or the error of `produce`. On failure nothing is left behind.
+  // Writes the file. `progress` is called with the bytes written so far and the total; may be null. Holds one tensor in
+  // memory at a time. Errors: user (an invalid tensor, a path that cannot be written), unsupported (a format without
+  // GGUF type), resource (disk full), or the error of `produce`. On failure nothing is left behind.
   Result<void> write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress = {}) const;
 
  private:

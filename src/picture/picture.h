@@ -26,7 +26,7 @@ class Picture {
   void line(double x0, double y0, double x1, double y1, double thickness, Colour colour);
   void disc(double x, double y, double radius, Colour colour);
   void box(double x, double y, double width, double height, Colour colour);
-  // `y`: the baseline. Characters outside of ASCII are drawn as "?" in the PNG.
+  // Draws text. `y`: the baseline. Characters outside of ASCII are drawn as "?" in the PNG.
   void text(double x, double y, const std::string& text, Colour colour, TextAnchor anchor = TextAnchor::start);
 
   std::string svg() const;

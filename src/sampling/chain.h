@@ -36,7 +36,7 @@ class SamplerChain {
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);
-  // The functions of SamplerStep of these names, for all steps of the chain.
+  // Call the functions of SamplerStep of these names for all steps of the chain.
   bool prepare(int64_t units);
   bool settled() const;
   std::shared_ptr<DeferredWork> deferred();

@@ -20,8 +20,8 @@ void sort_by(std::vector<const Sequence*>& queue, Order&& order) {
   if (!std::ranges::is_sorted(queue, before)) std::ranges::stable_sort(queue, before);
 }
 
-// Every decoding stream receives one token. Prompts receive the remaining budget in the order of view.running, each as
-// much as it can use (Agrawal et al., 2023, Sarathi).
+// Assigns shares: every decoding stream receives one token, and prompts receive the remaining budget in the order of
+// view.running, each as much as it can use (Agrawal et al., 2023, Sarathi).
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out);
 // Variant with at most `prompt_budget` tokens for all prompts together.
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,

@@ -28,7 +28,7 @@ class LengthDistribution {
 
 const std::vector<OptionSpec>& generator_schema();
 
-// `text`: "key=value,...". Errors: user.
+// Generates a load. `text`: "key=value,...". Errors: user.
 Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text);
 
 // Reads the trace at path `what`, or generates the load if `what` is "gen:...". A generated load uses only limit, scale

@@ -45,7 +45,7 @@ struct TraceStats {
   ReuseStats reuse;
 };
 
-// `token_block`: block size for requests that have tokens instead of hashes.
+// Computes the statistics of a load. `token_block`: block size for requests that have tokens instead of hashes.
 TraceStats trace_stats(std::span<const WorkloadRequest> requests, int64_t token_block = 16);
 
 }  // namespace millrace

@@ -132,7 +132,8 @@ class LanguageOracle {
     }
     return out;
   }
-  // Each member once ('1'), at most once ('?') or any number of times ('*'), separated by the separator.
+  // Returns the language of a list: each member once ('1'), at most once ('?') or any number of times ('*'), separated
+  // by `separator`.
   Language listed(const Form& form, size_t first, const Language& separator, const Language& opening) const {
     Language empty = only(""), some = none();
     for (size_t i = first; i < form.parts.size(); ++i) {

@@ -59,7 +59,7 @@ class ParseTable {
   ParseBound exceeded() const { return exceeded_; }
   void clear_exceeded() { exceeded_ = ParseBound::none; }
   bool dropped() const { return dropped_; }  // true: a parse was dropped because it nested deeper than kMaxFrames
-  // Remaining work, in table lookups of about a nanosecond each.
+  // Returns the remaining work, in table lookups of about a nanosecond each.
   int64_t work_left() const { return work_left_; }
   void set_work(int64_t work) { work_left_ = work; }
   void spend(int64_t work) {
@@ -71,7 +71,7 @@ class ParseTable {
     if (work_left_ < 0) exceed(ParseBound::work);
   }
 
-  // Remaining work until queries pause, in the units of work_left().
+  // Returns the remaining work until queries pause, in the units of work_left().
   int64_t slice_left() const { return slice_left_; }
   void set_slice(int64_t work) {
     slice_left_ = work;

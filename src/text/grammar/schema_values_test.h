@@ -23,7 +23,7 @@ inline std::vector<SchemaJson> small_scalars() {
   return out;
 }
 
-// Lists of up to three items, objects of up to three members.
+// Returns scalars, lists of up to three items, and objects of up to three members.
 inline const std::vector<SchemaJson>& small_values() {
   static const std::vector<SchemaJson> all = [] {
     std::vector<SchemaJson> out = small_scalars();
@@ -59,7 +59,7 @@ inline const std::vector<SchemaJson>& small_values() {
   return all;
 }
 
-// Integers without a decimal point: the spelling that every integer schema allows.
+// Returns the number, an integer without a decimal point, which is the spelling that every integer schema allows.
 inline SchemaJson number_of(double v) {
   return v == std::floor(v) ? SchemaJson(static_cast<int64_t>(v)) : SchemaJson(v);
 }
@@ -114,7 +114,7 @@ inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<Sche
   return weakened ? Kept::weakened : Kept::exactly;
 }
 
-// A schema that must be enforced exactly.
+// Expects that the schema is enforced exactly.
 inline void expect_as_oracle(const std::string& schema) {
   const SchemaJson parsed = SchemaJson::parse(schema);
   EXPECT_EQ(compare_with_oracle(parsed, values_for(parsed)), Kept::exactly) << schema;

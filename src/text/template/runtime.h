@@ -35,7 +35,7 @@ class Runtime {
 
   std::string render(const nlohmann::ordered_json& context);
 
-  // Creating values.
+  // Functions that create values.
   Value string(std::string text, bool markup = false);
   Value sequence(std::vector<Value> items, SequenceType type = SequenceType::list);
   Value tuple(std::vector<Value> items) { return sequence(std::move(items), SequenceType::tuple); }
@@ -51,7 +51,7 @@ class Runtime {
   }
   Value undefined(Missing missing, const Value& owner, std::string what);
 
-  // Using values.
+  // Functions that use values.
   std::vector<Value> iterate(const Value& v);  // fails if `v` is not iterable; exhausts a generator
   Int length(const Value& v);
   Value attribute(const Value& v, std::string_view name);  // v.name
@@ -60,7 +60,7 @@ class Runtime {
   Value apply_filter(std::string_view name, const Value& v, Args& args);
   bool apply_test(std::string_view name, const Value& v, Args& args);
 
-  // Evaluation.
+  // Functions that evaluate expressions and execute statements.
   Value eval(const Expr& e, const ScopePtr& scope);
   enum class Flow { next, break_loop, continue_loop };
   Flow execute(const Body& body, const ScopePtr& scope, std::string& out);

@@ -18,7 +18,7 @@ using AnswerFrames = nlohmann::ordered_json (*)(std::span<const Tool> tools, con
                                                 const nlohmann::ordered_json& text);
 AnswerFrames answer_frames_of(const ToolDialect& dialect);
 
-// The implementations.
+// The built-in descriptions and frames.
 std::string describe_deepseek_tools(std::span<const Tool> tools);
 nlohmann::ordered_json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish,
                                       const nlohmann::ordered_json& text);
