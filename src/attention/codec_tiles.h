@@ -9,8 +9,7 @@
 // while a layer runs. The chunk's last rows are then copied to the ring:
 //
 //   tail     [K, V][kv_head][slot % tail_tokens][f16 row]
-//   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
-//   raw
+//   window   [block][K, V][kv_head][token in block][f16 row]     begins with the first block that is seen raw
 //
 // A query of a sparse pattern sees some of the stream's blocks. The kernel numbers these blocks from 0
 // (block_sparse.h), and CodecKeys::places holds the place of each in the stream. The raw blocks are the last ones, as

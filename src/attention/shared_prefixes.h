@@ -3,10 +3,11 @@
 // level of prefixes within prefixes (Ye et al., 2025, "FlashInfer", cascade; Juravsky et al., 2024, "Hydragen"). Only
 // whole partitions are shared, so the partials and their order are the same as for a span alone, and so are the bits.
 //
-// members A B C D E ordered by their block tables, so that streams with longer shared prefixes are neighbours
+//   members   A   B   C   D   E
 //   shared      5   8   5   2        partitions that neighbours have in common
 //
-// All five read two partitions together, A to D three more, and B and C another three.
+// Members are sorted by their block tables, so that streams with long shared prefixes are neighbours. Here all five
+// read two partitions together, A to D read three more, and B and C read another three.
 #pragma once
 
 #include <cstdint>
