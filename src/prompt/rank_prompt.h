@@ -1,8 +1,8 @@
 // Turns a query and a document into the tokens that a ranking head scores.
 //
-//   "...<Query>: {query}\n<Document>: {document}..."    the model's template ("rerank" among its chat templates): either
-//                                                       text with {query} and {document}, or Jinja over messages whose
-//                                                       roles are query and document
+//   "...<Query>: {query}\n<Document>: {document}..."    the model's template ("rerank" among its chat templates): text
+//                                                       with {query} and {document}, or Jinja over messages whose roles
+//                                                       are query and document
 //   BOS query EOS SEP document EOS                      without a template; special tokens that the tokenizer does not
 //                                                       add to a text are left out
 #pragma once
