@@ -2,7 +2,7 @@
 // and the tokens that follow it. `millrace datastore` writes it; the drafter rest drafts from it.
 //
 //   header   kDatastoreHeader bytes: magic, version, vocabulary, its hash, tokens, checksums
-//   tokens [n] int32; the number after the vocabulary's last token ends a text
+//   tokens   [n] int32; the number after the vocabulary's last token ends a text
 //   suffixes [n] int32, suffix_array() of the tokens
 #pragma once
 

@@ -2,7 +2,7 @@
 // rates, and writes checkpoints and a loss curve.
 //
 //   out/vocabulary.txt   the learned pieces      out/loss.csv        one line per evaluation
-//   out/checkpoint.pt to resume from out/best.pt weights of the best held-out loss
+//   out/checkpoint.pt    to resume from          out/best.pt         weights of the best held-out loss
 //
 // Progress is step/steps or, if `minutes` is set and it is larger, elapsed/minutes. So a run on a busy machine ends in
 // time, with its learning rate fully decayed. The last `long_share` of a run, and every `long_every`-th step before it,

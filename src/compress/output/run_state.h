@@ -1,7 +1,7 @@
 // RunState: the finished decoder blocks of a compression, so that a run that was stopped can continue. It is a folder
 // next to the output:
 //
-//   OUT.gguf.partial/run.json everything that blocks depend on: the input, the passes, the text ...
+//   OUT.gguf.partial/run.json       everything that blocks depend on: the input, the passes, the text ...
 //                    block-3        the tensors of block 3 as they will be stored, and their rows of the report
 //
 // A block's file has a head in JSON, the bytes that the head describes, and a checksum (XXH3-128). A file appears only

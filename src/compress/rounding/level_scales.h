@@ -1,6 +1,6 @@
 // LevelScales: the scales of one block, unpacked, for any format with Format::set_level:
 //
-//   value = d * scale[g] * unit(level) - dmin * minimum[g] g: index of a group, a run of values with its own scale
+//   value = d * scale[g] * unit(level) - dmin * minimum[g]        g: index of a group of values with one scale
 //
 //            groups        d            scale            dmin, minimum
 //   q4_0     1             f16          1                none
