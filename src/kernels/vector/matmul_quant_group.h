@@ -182,7 +182,7 @@ template <typename V, int N>
   return V::zero();
 }
 
-// Shuffle that copies byte kByte of each pair of lanes' masks to the bytes of each lane.
+// Shuffle that copies byte kByte of each 32-bit lane to all four bytes of the lane.
 template <int kByte>
 constexpr TableBytes kMaskByte = {{kByte, kByte, kByte, kByte, 4 + kByte, 4 + kByte, 4 + kByte, 4 + kByte,  //
                                    8 + kByte, 8 + kByte, 8 + kByte, 8 + kByte, 12 + kByte, 12 + kByte, 12 + kByte,
