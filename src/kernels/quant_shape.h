@@ -11,8 +11,8 @@
 //                   y = fma(scale, u, y)
 //   and at the end  y = y * (unit * format unit)       NVFP4: format unit * scale of the matrix
 //
-// unit, shift, scale, the sums and the int8 x are read from the activation row (kernels/activation.h). The dots of x
-// with (level - offset), or with table[level], are exact integers. So all instruction sets agree bit for bit.
+// The activation row (kernels/activation.h) has unit, shift, scale, the sums and the int8 x. The dots of x with (level
+// - offset), or with table[level], are exact integers. So all instruction sets agree bit for bit.
 //
 // If a format's levels and scales fit the shape of another format, the other format carries it (QuantSource::carrier):
 // its blocks are split into panels of the carrier, with other codes and another unit. Sources: GGUF's documentation of
