@@ -49,9 +49,10 @@ int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group
                                  int64_t value_dim = 0, const AttentionSwitches& switches = {});
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens);
 
-// q [tokens, heads * head_dim], already scaled -> out [tokens, heads * value_dim]. The batch's keys and values must
-// already be stored. `context` is the one the scratch was sized for. `tiles`: only if the pool has a codec. `prefixes`:
-// those found in this batch, or null. `lifetimes`: the keys that this layer's gates hide; null: none.
+// Computes out [tokens, heads * value_dim] from q [tokens, heads * head_dim], which is already scaled. The batch's keys
+// and values must already be stored. `context`: the value with which the scratch was sized. `tiles`: only if the pool
+// has a codec. `prefixes`: those found in this batch, or null. `lifetimes`: the keys that this layer's gates hide;
+// null: none.
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
             const CodecTiles* tiles = nullptr, const SharedPrefixes* prefixes = nullptr,

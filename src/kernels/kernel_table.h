@@ -87,7 +87,7 @@ inline constexpr int64_t kMaxOutliers = 4;  // maximum number of outliers in a g
 // its place among them.
 struct KeyTurns {
   int64_t pairs = 0;               // number of rotated pairs, in the first 2 * pairs dims; 0: keys are not rotated
-  bool half = false;               // as KernelTable::rope
+  bool half = false;               // see KernelTable::rope
   const float* blocks = nullptr;   // [block][cos, sin][pairs]
   const float* rows = nullptr;     // [token of a block][cos, sin][pairs]
   const float* offsets = nullptr;  // [pair][cos, sin][kTurnTokens]

@@ -1,7 +1,7 @@
 // Chooses how many tokens of each draft a step verifies, to maximize tokens a second. A step of n streams produces n
 // tokens plus the drafted tokens that are kept. Each drafted token makes the step longer. The drafted tokens of all
-// streams are sorted by their probability to be kept, and the number of first ones that maximizes tokens a second is
-// used.
+// streams are sorted by the probability that they are kept. The step runs the first ones, as many as maximize tokens a
+// second.
 #pragma once
 
 #include <algorithm>

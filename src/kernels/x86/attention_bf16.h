@@ -7,7 +7,7 @@
 //
 //   score   s = sum over pairs of dims, ascending
 //   weight  p = bf16(2^(s log2(e) - m)), m the smallest integer above the partition's largest s log2(e)
-//   sum of the rounded weights, so that they add up to one despite the rounding
+//   sum     of the rounded weights, so that they add up to one despite the rounding
 //   value   acc = sum over pairs of keys, ascending, of p v
 //
 // Because m is an integer, a different m changes only exponents. So the rounding of the weights does not depend on the

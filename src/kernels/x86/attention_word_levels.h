@@ -4,8 +4,8 @@
 // A level is looked up in 32 words, a table with the values of all levels of its channel. So keys become integers
 // relative to the largest of their scales, and outliers are written to their places. Pairs of dims are then rotated,
 // still in words, by the place of the token among 32 tokens, so no table of a stream's positions is read. The query is
-// rotated back by the position of the first of the 32 tokens. K and Q: values of the integer 1. R_p: rotation by
-// position p.
+// rotated back by the position of the first of the 32 tokens. K, Q and S: values of the integer 1 for keys, queries and
+// weights. R_p: rotation by position p. i: place among the 32 tokens.
 //
 //   score = K Q sum over d of [R_i k / K]_d [R_-p q / Q]_d          of token p + i, i from 0 to 31
 //   acc   = S sum over t of [p s / S]_t [code]_td + sum over t of p_t z_t + sum over t of p_t excess_td
