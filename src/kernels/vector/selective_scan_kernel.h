@@ -29,19 +29,50 @@ struct Channels {
   }
 };
 
-inline void conv_vector(const CausalConvArgs& a, int64_t c, Channels lanes) {
+constexpr int64_t kUsualTaps = 4;
+constexpr int64_t kConvAhead = 4;  // tokens from a token to the one whose inputs are prefetched
+
+// Returns the input of tap k for token t: a row of the inputs, or of the window before them.
+inline const float* tap_input(const CausalConvArgs& a, int64_t t, int64_t k) {
+  const int64_t at = t + k - (a.taps - 1);
+  return at < 0 ? a.window + (at + a.taps - 1) * a.stride : a.x + at * a.x_stride;
+}
+
+// Computes all channels of one token before the next token. The inputs of the previous tokens are then in the
+// first-level cache, which cannot hold one column of all rows if the stride is a multiple of a page. Outputs must not
+// be the inputs. kTaps: the number of taps, if it is known to the compiler; otherwise 0.
+template <int64_t kTaps>
+inline void conv_tokens(const CausalConvArgs& a) {
+  const int64_t taps = kTaps > 0 ? kTaps : a.taps, stride = a.stride, whole = a.channels / Simd::kLanes * Simd::kLanes;
+  const float* const weight = a.weight;
   for (int64_t t = 0; t < a.tokens; ++t) {
-    const Simd::F input = lanes.load(a.x + t * a.x_stride + c);
-    Simd::F sum = a.bias ? lanes.load(a.bias + c) : Simd::zero();
-    float* window = a.window + c;
-    for (int64_t k = 0; k + 1 < a.taps; ++k) {
-      const Simd::F before = lanes.load(window + k * a.stride);
-      sum = Simd::fma(lanes.load(a.weight + k * a.stride + c), before, sum);
-      if (k > 0) lanes.store(window + (k - 1) * a.stride, before);
-    }
-    sum = Simd::fma(lanes.load(a.weight + (a.taps - 1) * a.stride + c), input, sum);
-    if (a.taps > 1) lanes.store(window + (a.taps - 2) * a.stride, input);
-    lanes.store(a.y + t * a.y_stride + c, times_sigmoid(sum, sum));
+    const float* inputs[kTaps > 0 ? kTaps : 1];
+    for (int64_t k = 0; k < kTaps; ++k) inputs[k] = tap_input(a, t, k);
+    float* const y = a.y + t * a.y_stride;
+    const float* const ahead = t + kConvAhead < a.tokens ? a.x + (t + kConvAhead) * a.x_stride : nullptr;
+    const auto channels = [&](int64_t c, Channels lanes) __attribute__((always_inline)) {
+      Simd::F sum = a.bias ? lanes.load(a.bias + c) : Simd::zero();
+      for (int64_t k = 0; k < taps; ++k) {
+        const float* input = kTaps > 0 ? inputs[k] : tap_input(a, t, k);
+        sum = Simd::fma(lanes.load(weight + k * stride + c), lanes.load(input + c), sum);
+      }
+      if (ahead) Simd::prefetch(reinterpret_cast<const uint8_t*>(ahead + c));
+      lanes.store(y + c, times_sigmoid(sum, sum));
+    };
+    for (int64_t c = 0; c < whole; c += Simd::kLanes) channels(c, {Simd::kLanes});
+    if (whole < a.channels) channels(whole, {a.channels - whole});
+  }
+}
+
+// Moves the last inputs to the window.
+inline void keep_window(const CausalConvArgs& a) {
+  for (int64_t k = 0; k + 1 < a.taps; ++k) {
+    const float* from = tap_input(a, a.tokens, k);
+    float* to = a.window + k * a.stride;
+    if (from == to) continue;
+    int64_t c = 0;
+    for (; c + Simd::kLanes <= a.channels; c += Simd::kLanes) Simd::store(to + c, Simd::load(from + c));
+    if (c < a.channels) Simd::store_n(to + c, Simd::load_n(from + c, a.channels - c), a.channels - c);
   }
 }
 
@@ -67,9 +98,11 @@ inline void scan_vector(const SelectiveScanArgs& a, int64_t c, Channels lanes) {
 }
 
 inline void causal_conv(const CausalConvArgs& a) noexcept {
-  int64_t c = 0;
-  for (; c + Simd::kLanes <= a.channels; c += Simd::kLanes) conv_vector(a, c, {Simd::kLanes});
-  if (c < a.channels) conv_vector(a, c, {a.channels - c});
+  if (a.taps == kUsualTaps)
+    conv_tokens<kUsualTaps>(a);
+  else
+    conv_tokens<0>(a);
+  keep_window(a);
 }
 
 inline void selective_scan(const SelectiveScanArgs& a) noexcept {

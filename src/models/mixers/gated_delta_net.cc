@@ -3,13 +3,13 @@
 // matrix decay, and replaces a part of the value that it has for the token's key. A stream keeps the convolution's last
 // inputs and the matrix of every value head, both f32, in its slot of the StatePool:
 //
-//   [taps - 1][2 * groups * state + inner] window | [heads][state][inner / heads] matrices
+//   [taps - 1][2 * groups * state + inner] window | matrices, stored as head_matrices.h says
 //
 // The rows of attn_qkv are the queries and keys of `groups` key heads of `state` dims, then the values; the convolution
 // is over all of them. Several value heads read one key head (SsmSpec::tiled).
 //
-// Tokens of a stream are processed in order and value heads independently, one token after the other: the bits do not
-// depend on chunks, threads or other streams.
+// Tokens of a stream are processed in order, one after the other, and the columns of matrices independently: the bits
+// do not depend on chunks, threads or other streams. decisions/0067-delta-rule-by-token.md says why not in chunks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@
 
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
+#include "models/mixers/head_matrices.h"
 #include "models/mixers/mixer.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kDeltaConvChannels = 128;  // of one unit of work
-constexpr float kUnitNormEps = 1e-6f;        // added to the sum of the squares of a query or key
+constexpr float kUnitNormEps = 1e-6f;  // added to the sum of the squares of a query or key
 
 struct DeltaWeights final : MixerWeights {
   Weight qkv, gate;
@@ -45,9 +45,9 @@ int64_t delta_convolved(const SsmSpec& ssm) { return 2 * delta_keys(ssm) + ssm.i
 
 // Context::mixer, divided.
 struct DeltaRows {
-  float* in;     // [tokens, convolved]: queries, keys and values
-  float* gate;   // [tokens, inner]
-  float* beta;   // [tokens, heads], and alpha after it; or [tokens, 2 * heads]
+  float* in;    // [tokens, convolved]: queries, keys and values
+  float* gate;  // [tokens, inner]
+  float* beta;  // [tokens, heads], and alpha after it; or [tokens, 2 * heads]. Then the rate and decay, see set_steps()
   float* mixed;  // [tokens, convolved], after the convolution
   float* y;      // [tokens, inner]
 
@@ -143,103 +143,131 @@ void project_delta(const MixerCall& call, const ActivationRows& x, const DeltaRo
             rows.beta + context.limits().tokens * call.layer.ssm.heads}});
 }
 
-// rows.mixed = silu(conv(rows.in)); a stream's first token begins with an empty window.
-void convolve_delta(const MixerCall& call, const DeltaRows& rows) {
-  const SsmSpec& ssm = call.layer.ssm;
-  const int64_t width = delta_convolved(ssm), blocks = (width + kDeltaConvChannels - 1) / kDeltaConvChannels;
-  const int64_t spans = std::ssize(call.batch.spans);
-  for_rows(call.context, spans * blocks, 8 * ssm.taps * kDeltaConvChannels * call.batch.size() / spans, [&](int64_t i) {
-    const BatchSpan& span = call.batch.spans[static_cast<size_t>(i / blocks)];
-    const int64_t first = i % blocks * kDeltaConvChannels, channels = std::min(kDeltaConvChannels, width - first);
-    float* window = delta_slot(call, span) + first;
-    for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
-    call.context.kernels().causal_conv({.tokens = span.count,
-                                        .channels = channels,
-                                        .taps = ssm.taps,
-                                        .stride = width,
-                                        .weight = delta_net(call.weights).conv.data() + first,
-                                        .window = window,
-                                        .x = rows.in + span.begin * width + first,
-                                        .x_stride = width,
-                                        .y = rows.mixed + span.begin * width + first,
-                                        .y_stride = width});
-  });
-}
-
-// Divides each query and key by its length, and queries by the square root of their dims, too.
-void norm_keys(const MixerCall& call, const DeltaRows& rows) {
-  const SsmSpec& ssm = call.layer.ssm;
-  const KernelTable& kernels = call.context.kernels();
-  const auto dims = static_cast<float>(ssm.state);
-  for_rows(call.context, call.batch.size(), 2 * delta_keys(ssm), [&](int64_t t) {
-    for (int64_t head = 0; head < 2 * ssm.groups; ++head) {
-      float* x = rows.mixed + t * delta_convolved(ssm) + head * ssm.state;
-      kernels.rms_norm(x, nullptr, 0.0f, kUnitNormEps / dims, ssm.state, x);
-      kernels.scale(x, head < ssm.groups ? 1.0f / dims : 1.0f / std::sqrt(dims), ssm.state);
-    }
-  });
-}
-
-// A token's logit of the update rate, and its step size before bias and softplus.
-struct DeltaSteps {
-  float beta, alpha;
+// Place in rows.beta of a head's logit of the update rate for the batch's first token. The step size before bias and
+// softplus is `alpha` floats behind it, and the next token's logit `stride` floats.
+struct StepPlace {
+  int64_t first, alpha, stride;
 };
 
-DeltaSteps delta_steps(const MixerCall& call, const DeltaRows& rows, int64_t t, int64_t head) {
+StepPlace step_place(const MixerCall& call, int64_t head) {
   const SsmSpec& ssm = call.layer.ssm;
-  if (delta_net(call.weights).alpha.present()) {
-    const float* beta = rows.beta + t * ssm.heads + head;
-    return {beta[0], beta[call.context.limits().tokens * ssm.heads]};
-  }
+  if (delta_net(call.weights).alpha.present()) return {head, call.context.limits().tokens * ssm.heads, ssm.heads};
   const int64_t each = ssm.heads / ssm.groups;
-  const float* beta = rows.beta + (2 * t * ssm.groups + 2 * (head / each)) * each + head % each;
-  return {beta[0], beta[each]};
+  return {2 * (head / each) * each + head % each, each, 2 * ssm.heads};
 }
 
 double delta_softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
-// One value head of one stream. With s = softplus(alpha + bias): S = exp(s * a) * S, then the row of S for each key dim
-// n grows by k[n] * sigmoid(beta) * (v - S^T k), and y = norm(S^T q) * silu(gate). Overwrites v.
-void update_head(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t head) {
-  const SsmSpec& ssm = call.layer.ssm;
+// Replaces a value head's logits by the rates of update, sigmoid(beta), and its step sizes by the decays, exp(s * a)
+// with s = softplus(alpha + bias).
+void set_steps(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t head) {
   const DeltaWeights& weights = delta_net(call.weights);
-  const KernelTable& kernels = call.context.kernels();
-  const int64_t dim = ssm.inner / ssm.heads, width = delta_convolved(ssm);
-  const int64_t group = ssm.tiled ? head % ssm.groups : head / (ssm.heads / ssm.groups);
-  const auto h = static_cast<size_t>(head);
-  float* state = delta_slot(call, span) + (ssm.taps - 1) * width + head * ssm.state * dim;
-  if (span.first_slot == 0) std::fill_n(state, ssm.state * dim, 0.0f);
+  const StepPlace place = step_place(call, head);
+  const float bias = weights.step_bias[static_cast<size_t>(head)];
+  const double a = weights.a[static_cast<size_t>(head)];
   for (int64_t t = span.begin; t < span.begin + span.count; ++t) {
-    const DeltaSteps steps = delta_steps(call, rows, t, head);
-    const double step = delta_softplus(static_cast<double>(steps.alpha + weights.step_bias[h]));
-    const double rate = 1.0 / (1.0 + std::exp(-static_cast<double>(steps.beta)));
-    const float* q = rows.mixed + t * width + group * ssm.state;
-    const float* k = q + delta_keys(ssm);
-    float* v = rows.mixed + t * width + 2 * delta_keys(ssm) + head * dim;
-    float* y = rows.y + t * ssm.inner + head * dim;
-    kernels.scale(state, static_cast<float>(std::exp(step * static_cast<double>(weights.a[h]))), ssm.state * dim);
-    for (int64_t n = 0; n < ssm.state; ++n) kernels.add_scaled(state + n * dim, -k[n], v, dim);
-    kernels.scale(v, static_cast<float>(rate), dim);
-    std::fill_n(y, dim, 0.0f);
-    for (int64_t n = 0; n < ssm.state; ++n) {
-      kernels.add_scaled(v, k[n], state + n * dim, dim);
-      kernels.add_scaled(state + n * dim, q[n], y, dim);
-    }
-    kernels.rms_norm(y, weights.norm.data(), 0.0f, call.spec.norm_eps, dim, y);
-    kernels.silu_mul(rows.gate + t * ssm.inner + head * dim, y, y, dim);
+    float* rate = rows.beta + place.first + t * place.stride;
+    float* decay = rate + place.alpha;
+    *rate = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(*rate))));
+    *decay = static_cast<float>(std::exp(delta_softplus(static_cast<double>(*decay + bias)) * a));
   }
+}
+
+// rows.mixed = silu(conv(rows.in)) of some channels of a span; a stream's first token begins with an empty window.
+void convolve_delta(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t first,
+                    int64_t channels) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const int64_t width = delta_convolved(ssm);
+  float* window = delta_slot(call, span) + first;
+  for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
+  call.context.kernels().causal_conv({.tokens = span.count,
+                                      .channels = channels,
+                                      .taps = ssm.taps,
+                                      .stride = width,
+                                      .weight = delta_net(call.weights).conv.data() + first,
+                                      .window = window,
+                                      .x = rows.in + span.begin * width + first,
+                                      .x_stride = width,
+                                      .y = rows.mixed + span.begin * width + first,
+                                      .y_stride = width});
+}
+
+// Divides a head's queries or keys by their lengths, and queries by the square root of their dims, too.
+void norm_delta_keys(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t head) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const KernelTable& kernels = call.context.kernels();
+  const auto dims = static_cast<float>(ssm.state);
+  for (int64_t t = span.begin; t < span.begin + span.count; ++t) {
+    float* x = rows.mixed + t * delta_convolved(ssm) + head * ssm.state;
+    kernels.rms_norm(x, nullptr, 0.0f, kUnitNormEps / dims, ssm.state, x);
+    kernels.scale(x, head < ssm.groups ? 1.0f / dims : 1.0f / std::sqrt(dims), ssm.state);
+  }
+}
+
+// Head `head` of one span: of the queries' heads, then the keys', then the values'.
+void prepare_head(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t head) {
+  const SsmSpec& ssm = call.layer.ssm;
+  if (head < 2 * ssm.groups) {
+    convolve_delta(call, rows, span, head * ssm.state, ssm.state);
+    norm_delta_keys(call, rows, span, head);
+  } else {
+    const int64_t value_head = head - 2 * ssm.groups, dim = ssm.inner / ssm.heads;
+    convolve_delta(call, rows, span, 2 * delta_keys(ssm) + value_head * dim, dim);
+    set_steps(call, rows, span, value_head);
+  }
+}
+
+// Some columns of a value head's matrix S over a span: S = decay * S, then S grows by the outer product of k and
+// rate * (v - S^T k), and y = S^T q.
+void update_columns(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, MatrixColumns at) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const int64_t dim = ssm.inner / ssm.heads, width = delta_convolved(ssm);
+  const int64_t group = ssm.tiled ? at.head % ssm.groups : at.head / (ssm.heads / ssm.groups);
+  const StepPlace steps = step_place(call, at.head);
+  const float* rate = rows.beta + steps.first + span.begin * steps.stride;
+  const float* q = rows.mixed + span.begin * width + group * ssm.state;
+  float* state = at.of(delta_slot(call, span) + (ssm.taps - 1) * width, ssm.state, dim);
+  if (span.first_slot == 0) std::fill_n(state, ssm.state * at.count, 0.0f);
+  matrix_scan_kernel(call.context.kernels().isa)(
+      {.tokens = span.count,
+       .keys = ssm.state,
+       .columns = at.count,
+       .corrects = true,
+       .state = state,
+       .q = q,
+       .k = q + delta_keys(ssm),
+       .key_stride = width,
+       .v = rows.mixed + span.begin * width + 2 * delta_keys(ssm) + at.head * dim + at.first,
+       .v_stride = width,
+       .decay = rate + steps.alpha,
+       .rate = rate,
+       .rate_stride = steps.stride,
+       .y = rows.y + span.begin * ssm.inner + at.head * dim + at.first,
+       .y_stride = ssm.inner});
+}
+
+// rows.y = norm(rows.y) * silu(rows.gate), each head of each token.
+void gate_delta_heads(const MixerCall& call, const DeltaRows& rows) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const KernelTable& kernels = call.context.kernels();
+  const int64_t dim = ssm.inner / ssm.heads;
+  const float* norm = delta_net(call.weights).norm.data();
+  for_rows(call.context, call.batch.size(), 2 * ssm.inner, [&](int64_t t) {
+    for (int64_t at = t * ssm.inner; at < (t + 1) * ssm.inner; at += dim)
+      kernels.rms_norm(rows.y + at, norm, 0.0f, call.spec.norm_eps, dim, rows.y + at);
+    kernels.silu_mul(rows.gate + t * ssm.inner, rows.y + t * ssm.inner, rows.y + t * ssm.inner, ssm.inner);
+  });
 }
 
 void begin_delta_net(const MixerCall& call, const ActivationRows& x) {
   const SsmSpec& ssm = call.layer.ssm;
   const DeltaRows rows(ssm, call.context);
   project_delta(call, x, rows);
-  convolve_delta(call, rows);
-  norm_keys(call, rows);
-  const int64_t spans = std::ssize(call.batch.spans);
-  for_rows(
-      call.context, spans * ssm.heads, 6 * ssm.state * ssm.inner / ssm.heads * call.batch.size() / spans,
-      [&](int64_t i) { update_head(call, rows, call.batch.spans[static_cast<size_t>(i / ssm.heads)], i % ssm.heads); });
+  const int64_t spans = std::ssize(call.batch.spans), heads = 2 * ssm.groups + ssm.heads;
+  for_rows(call.context, spans * heads, 8 * ssm.taps * ssm.state * call.batch.size() / spans,
+           [&](int64_t i) { prepare_head(call, rows, call.batch.spans[static_cast<size_t>(i / heads)], i % heads); });
+  for_matrix_columns(call, [&](const BatchSpan& span, MatrixColumns at) { update_columns(call, rows, span, at); });
+  gate_delta_heads(call, rows);
 }
 
 MixedRows delta_rows(const LayerSpec& layer, ForwardContext& context) {

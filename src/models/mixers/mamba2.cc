@@ -3,12 +3,12 @@
 // heads, each of which has one step size and one decay per token. Groups of heads share B and C. A stream keeps the
 // convolution's last inputs and the state of every head, both f32, in its slot of the StatePool:
 //
-//   [taps - 1][inner + 2 * groups * state] window | [heads][state][inner / heads] state
+//   [taps - 1][inner + 2 * groups * state] window | matrices, stored as head_matrices.h says
 //
 // A row of the first product is z | x | B | C | step sizes; the convolution is over x, B and C.
 //
-// Tokens of a stream are processed in order and heads independently, one token after the other: the bits do not depend
-// on chunks, threads or other streams.
+// Tokens of a stream are processed in order, one after the other, and the columns of matrices independently: the bits
+// do not depend on chunks, threads or other streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
+#include "models/mixers/head_matrices.h"
 #include "models/mixers/mixer.h"
 #include "models/weight_loader.h"
 
@@ -44,17 +45,19 @@ int64_t in_width(const SsmSpec& ssm) { return ssm.inner + convolved(ssm) + ssm.h
 
 // Context::mixer, divided.
 struct Mamba2Rows {
-  float* in;  // [tokens, in_width]
-  float* x;   // [tokens, convolved]: x, B and C after the convolution
-  float* y;   // [tokens, inner]
+  float* in;     // [tokens, in_width]
+  float* x;      // [tokens, convolved]: x, B and C after the convolution
+  float* y;      // [tokens, inner]
+  float* steps;  // [tokens, heads] step sizes, and [tokens, heads] decays
 
   Mamba2Rows(const SsmSpec& ssm, ForwardContext& context) {
     const int64_t tokens = context.limits().tokens;
     in = context.mixer.as<float>();
     x = in + tokens * in_width(ssm);
     y = x + tokens * convolved(ssm);
+    steps = y + tokens * ssm.inner;
   }
-  static int64_t values(const SsmSpec& ssm) { return in_width(ssm) + convolved(ssm) + ssm.inner; }
+  static int64_t values(const SsmSpec& ssm) { return in_width(ssm) + convolved(ssm) + ssm.inner + 2 * ssm.heads; }
 };
 
 std::string mamba2_problem(const ArchSpec&, const LayerSpec& layer) {
@@ -133,82 +136,96 @@ void scale_parts(const MixerCall& call, const Mamba2Rows& rows) {
   });
 }
 
-// rows.x = silu(conv(x, B, C)); a stream's first token begins with an empty window.
-void convolve_parts(const MixerCall& call, const Mamba2Rows& rows) {
+// rows.x = silu(conv(x, B, C)) of some channels of a span; a stream's first token begins with an empty window.
+void convolve_parts(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, int64_t first) {
   const SsmSpec& ssm = call.layer.ssm;
   const Mamba2Weights& weights = mamba2(call.weights);
-  const int64_t width = convolved(ssm), blocks = (width + kConvChannels - 1) / kConvChannels;
-  const int64_t spans = std::ssize(call.batch.spans);
-  for_rows(call.context, spans * blocks, 8 * ssm.taps * kConvChannels * call.batch.size() / spans, [&](int64_t i) {
-    const BatchSpan& span = call.batch.spans[static_cast<size_t>(i / blocks)];
-    const int64_t first = i % blocks * kConvChannels, channels = std::min(kConvChannels, width - first);
-    float* window = slot_of(call, span) + first;
-    for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
-    call.context.kernels().causal_conv({.tokens = span.count,
-                                        .channels = channels,
-                                        .taps = ssm.taps,
-                                        .stride = width,
-                                        .weight = weights.conv.data() + first,
-                                        .bias = weights.conv_bias.empty() ? nullptr : weights.conv_bias.data() + first,
-                                        .window = window,
-                                        .x = rows.in + span.begin * in_width(ssm) + ssm.inner + first,
-                                        .x_stride = in_width(ssm),
-                                        .y = rows.x + span.begin * width + first,
-                                        .y_stride = width});
-  });
+  const int64_t width = convolved(ssm), channels = std::min(kConvChannels, width - first);
+  float* window = slot_of(call, span) + first;
+  for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
+  call.context.kernels().causal_conv({.tokens = span.count,
+                                      .channels = channels,
+                                      .taps = ssm.taps,
+                                      .stride = width,
+                                      .weight = weights.conv.data() + first,
+                                      .bias = weights.conv_bias.empty() ? nullptr : weights.conv_bias.data() + first,
+                                      .window = window,
+                                      .x = rows.in + span.begin * in_width(ssm) + ssm.inner + first,
+                                      .x_stride = in_width(ssm),
+                                      .y = rows.x + span.begin * width + first,
+                                      .y_stride = width});
 }
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
-// One head of one stream. With s = softplus(step size + bias): state[n] = exp(s * a) * state[n] + s * x * B[n], and
-// then y = d * x + sum over n of C[n] * state[n]. Overwrites x.
-void scan_head(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, int64_t head) {
+// Computes the step sizes s = softplus(step size + bias) of one head over a span, and its decays, exp(s * a).
+void set_step_sizes(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, int64_t head) {
   const SsmSpec& ssm = call.layer.ssm;
   const Mamba2Weights& weights = mamba2(call.weights);
-  const KernelTable& kernels = call.context.kernels();
-  const int64_t dim = ssm.inner / ssm.heads, width = convolved(ssm);
-  const int64_t group = head / (ssm.heads / ssm.groups) * ssm.state;
-  const auto h = static_cast<size_t>(head);
-  float* state = slot_of(call, span) + (ssm.taps - 1) * width + head * ssm.state * dim;
-  if (span.first_slot == 0) std::fill_n(state, ssm.state * dim, 0.0f);
+  const float bias = weights.step_bias[static_cast<size_t>(head)];
+  const double a = weights.a[static_cast<size_t>(head)];
   for (int64_t t = span.begin; t < span.begin + span.count; ++t) {
-    const float* row = rows.in + t * in_width(ssm);
-    const double step = softplus(static_cast<double>(row[ssm.inner + width + head] + weights.step_bias[h]));
-    float* x = rows.x + t * width + head * dim;
-    const float* b = rows.x + t * width + ssm.inner + group;
-    const float* c = b + group_values(ssm);
-    float* y = rows.y + t * ssm.inner + head * dim;
-    std::copy_n(x, dim, y);
-    kernels.scale(y, weights.d[h], dim);
-    kernels.scale(x, static_cast<float>(step), dim);
-    kernels.scale(state, static_cast<float>(std::exp(step * static_cast<double>(weights.a[h]))), ssm.state * dim);
-    for (int64_t n = 0; n < ssm.state; ++n) {
-      kernels.add_scaled(x, b[n], state + n * dim, dim);
-      kernels.add_scaled(state + n * dim, c[n], y, dim);
-    }
-    kernels.silu_mul(row + head * dim, y, y, dim);
+    const float given = rows.in[t * in_width(ssm) + ssm.inner + convolved(ssm) + head];
+    const double step = softplus(static_cast<double>(given + bias));
+    float* out = rows.steps + t * ssm.heads + head;
+    out[0] = static_cast<float>(step);
+    out[call.context.limits().tokens * ssm.heads] = static_cast<float>(std::exp(step * a));
   }
 }
 
-void scan_heads(const MixerCall& call, const Mamba2Rows& rows) {
+void prepare_parts(const MixerCall& call, const Mamba2Rows& rows) {
   const SsmSpec& ssm = call.layer.ssm;
+  const int64_t blocks = (convolved(ssm) + kConvChannels - 1) / kConvChannels, units = blocks + ssm.heads;
   const int64_t spans = std::ssize(call.batch.spans);
-  for_rows(
-      call.context, spans * ssm.heads, 4 * ssm.state * ssm.inner / ssm.heads * call.batch.size() / spans,
-      [&](int64_t i) { scan_head(call, rows, call.batch.spans[static_cast<size_t>(i / ssm.heads)], i % ssm.heads); });
+  for_rows(call.context, spans * units, 8 * ssm.taps * kConvChannels * call.batch.size() / spans, [&](int64_t i) {
+    const BatchSpan& span = call.batch.spans[static_cast<size_t>(i / units)];
+    if (i % units < blocks)
+      convolve_parts(call, rows, span, i % units * kConvChannels);
+    else
+      set_step_sizes(call, rows, span, i % units - blocks);
+  });
 }
 
-// The norm of each group's channels.
-void norm_groups(const MixerCall& call, const Mamba2Rows& rows) {
+// Some columns of a head's state over a span: state[n] = decay * state[n] + step * x * B[n], and then
+// y = sum over n of C[n] * state[n].
+void scan_head_columns(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, MatrixColumns at) {
   const SsmSpec& ssm = call.layer.ssm;
-  const std::vector<float>& norm = mamba2(call.weights).norm;
-  if (norm.empty()) return;
-  const int64_t dim = ssm.inner / ssm.groups;
-  for_rows(call.context, call.batch.size(), ssm.inner, [&](int64_t t) {
-    for (int64_t at = 0; at < ssm.inner; at += dim) {
-      float* y = rows.y + t * ssm.inner + at;
-      call.context.kernels().rms_norm(y, norm.data() + at, 0.0f, call.spec.norm_eps, dim, y);
-    }
+  const int64_t dim = ssm.inner / ssm.heads, width = convolved(ssm);
+  const float* x = rows.x + span.begin * width;
+  const float* b = x + ssm.inner + at.head / (ssm.heads / ssm.groups) * ssm.state;
+  const float* step = rows.steps + span.begin * ssm.heads + at.head;
+  float* state = at.of(slot_of(call, span) + (ssm.taps - 1) * width, ssm.state, dim);
+  if (span.first_slot == 0) std::fill_n(state, ssm.state * at.count, 0.0f);
+  matrix_scan_kernel(call.context.kernels().isa)({.tokens = span.count,
+                                                  .keys = ssm.state,
+                                                  .columns = at.count,
+                                                  .state = state,
+                                                  .q = b + group_values(ssm),
+                                                  .k = b,
+                                                  .key_stride = width,
+                                                  .v = x + at.head * dim + at.first,
+                                                  .v_stride = width,
+                                                  .decay = step + call.context.limits().tokens * ssm.heads,
+                                                  .rate = step,
+                                                  .rate_stride = ssm.heads,
+                                                  .y = rows.y + span.begin * ssm.inner + at.head * dim + at.first,
+                                                  .y_stride = ssm.inner});
+}
+
+// rows.y = (rows.y + d * x) * silu(z), and the norm of each group's channels.
+void finish_heads(const MixerCall& call, const Mamba2Rows& rows) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const KernelTable& kernels = call.context.kernels();
+  const Mamba2Weights& weights = mamba2(call.weights);
+  const int64_t dim = ssm.inner / ssm.heads, group_dim = ssm.inner / ssm.groups;
+  for_rows(call.context, call.batch.size(), 3 * ssm.inner, [&](int64_t t) {
+    const float* x = rows.x + t * convolved(ssm);
+    float* y = rows.y + t * ssm.inner;
+    for (int64_t head = 0; head < ssm.heads; ++head)
+      kernels.add_scaled(x + head * dim, weights.d[static_cast<size_t>(head)], y + head * dim, dim);
+    kernels.silu_mul(rows.in + t * in_width(ssm), y, y, ssm.inner);
+    for (int64_t at = 0; !weights.norm.empty() && at < ssm.inner; at += group_dim)
+      kernels.rms_norm(y + at, weights.norm.data() + at, 0.0f, call.spec.norm_eps, group_dim, y + at);
   });
 }
 
@@ -219,9 +236,9 @@ void begin_mamba2(const MixerCall& call, const ActivationRows& x) {
   project(context, context.normed.as<float>(), x,
           {{{static_cast<int32_t>(call.index), LinearKind::ssm_in}, mamba2(call.weights).in, none, rows.in}});
   scale_parts(call, rows);
-  convolve_parts(call, rows);
-  scan_heads(call, rows);
-  norm_groups(call, rows);
+  prepare_parts(call, rows);
+  for_matrix_columns(call, [&](const BatchSpan& span, MatrixColumns at) { scan_head_columns(call, rows, span, at); });
+  finish_heads(call, rows);
 }
 
 MixedRows gated_rows(const LayerSpec& layer, ForwardContext& context) {

@@ -1,0 +1,38 @@
+// States that are one matrix per head, for mixers whose tokens update them with the kernel of kernels/matrix_scan.h.
+// Work is divided among threads by groups of columns, which stay in the first-level cache over all the tokens of a
+// span. So that each group is contiguous, the matrix of a head, [state][inner / heads] numbers, is stored as
+//
+//   [state][kMatrixScanColumns] | [state][kMatrixScanColumns] | ... | [state][columns that are left]
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/matrix_scan.h"
+#include "models/blocks/blocks.h"
+#include "models/mixers/mixer.h"
+
+namespace millrace {
+
+// Columns [first, first + count) of one head's matrix.
+struct MatrixColumns {
+  int64_t head, first, count;
+
+  // Returns their place among the matrices of `dim` columns and `keys` rows each.
+  float* of(float* matrices, int64_t keys, int64_t dim) const { return matrices + keys * (head * dim + first); }
+};
+
+// Calls update(span, columns) for every span, and all columns of every head, on all threads.
+template <typename Update>
+void for_matrix_columns(const MixerCall& call, const Update& update) {
+  const SsmSpec& ssm = call.layer.ssm;
+  const int64_t dim = ssm.inner / ssm.heads, groups = (dim + kMatrixScanColumns - 1) / kMatrixScanColumns;
+  const int64_t spans = std::ssize(call.batch.spans), units = ssm.heads * groups;
+  for_rows(call.context, spans * units, 4 * ssm.state * std::min(dim, kMatrixScanColumns) * call.batch.size() / spans,
+           [&](int64_t i) {
+             const int64_t first = i % groups * kMatrixScanColumns;
+             update(call.batch.spans[static_cast<size_t>(i / units)],
+                    MatrixColumns{i % units / groups, first, std::min(kMatrixScanColumns, dim - first)});
+           });
+}
+
+}  // namespace millrace
