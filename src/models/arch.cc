@@ -179,7 +179,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     ConfigReader meta(config, files.path, std::string(arch->name) + ".");
     spec.name = ConfigReader(config, files.path).text_or("general.name", "");
     spec.activation = arch->activation;
-    if (arch->common_gguf) read_common_gguf(meta, spec, files);
+    if (arch->common_gguf) read_common_gguf(meta, spec, files, arch->sizes_by_layer);
     read_gguf_vocab(meta, spec, files);
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
     read_gguf_activation(meta, spec);

@@ -38,6 +38,7 @@ struct Arch {
   // true: the family's files have the common fields. Otherwise the function below reads all fields.
   bool common_gguf = true;
   bool common_huggingface = true;
+  bool sizes_by_layer = false;  // GGUF files may list KV heads and widths of MLPs by layer
   // Called after the common fields are filled; either may be null.
   void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
   void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;

@@ -60,6 +60,9 @@ struct MoeSpec {
   std::vector<float>
       selection_bias;              // [experts], added to scores to select, not to weigh; set when the model is loaded
   const Router* router = nullptr;  // set when the model is loaded (models/router.h)
+  // true: the layer has a dense MLP, too, of width LayerSpec::hidden, and adds the outputs of both
+  // (models/blocks/mlp_and_experts.cc). Each has norms before and after it, and the router has its own input.
+  bool beside_mlp = false;
 
   bool operator==(const MoeSpec&) const = default;
 };
@@ -133,6 +136,14 @@ struct LayerSpec {
   // Attention's output is multiplied by the sigmoid of a gate. The query matrix has, head by head, the query's rows,
   // then as many of the gate.
   bool attention_gate = false;
+  // Index of the earlier layer whose keys and values attention reads; the layer then stores none. -1: its own.
+  int64_t kv_from = -1;
+
+  // Index of the layer that stores the keys and values of this layer, whose index is `own`.
+  int64_t stored_by(int64_t own) const { return kv_from >= 0 ? kv_from : own; }
+  // Above 0: an MLP's gate loses its mean and this many standard deviations, and is cut at 0 before its activation.
+  float gate_cut = 0.0f;
+  bool has_dense_mlp() const { return mlp && (!moe || experts.beside_mlp); }
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -158,6 +169,15 @@ struct ArchSpec {
   bool pre_norm = true;      // norm before attention and MLP
   bool post_norm = false;    // norm of attention's and MLP's output before the residual sum
   QkNorm qk_norm = QkNorm::none;
+  bool value_norm = false;      // RMS norm over each head's values, without weights
+  bool keys_as_values = false;  // layers without attn_v take their keys, before norm and rotation, as values
+  bool layer_scales = false;    // a layer's output is multiplied by a number that the file may store
+  // Dims of the input of its own that each layer has of a token (models/blocks/layer_inputs.cc); 0: none.
+  int64_t layer_input = 0;
+  // Residual streams, of which the layers compute one and predict the others (models/blocks/alt_up.cc).
+  int64_t streams = 1;
+  int64_t active_stream = 0;
+  int64_t laurel_rank = 0;  // rank of the matrix pair that runs next to attention (LAuReL); 0: none
   bool learned_positions = false;
   RopeStyle rope_style = RopeStyle::half;
   std::vector<RopeSpec> ropes;
@@ -184,7 +204,7 @@ inline void set_own_sizes(const ArchSpec& spec, LayerSpec& layer) {
   set(layer.head_dim, spec.head_dim);
   set(layer.value_dim, layer.head_dim);
   if (layer.moe && layer.experts.experts == 0) layer.experts = spec.moe;
-  if (layer.mlp && !layer.moe) set(layer.hidden, spec.hidden);
+  if (layer.has_dense_mlp()) set(layer.hidden, spec.hidden);
 }
 
 }  // namespace millrace

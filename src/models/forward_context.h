@@ -45,6 +45,9 @@ struct ForwardBytes {
   ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
   ADD(mixer, d.mixer)                           /* see models/mixers/ */                     \
   ADD(parts, d.parts)                           /* see blocks/part_scratch.h */              \
+  ADD(layer_inputs, 4 * d.tokens * d.inputs)    /* [T, layers, layer_input] */               \
+  ADD(streams, 4 * d.tokens * d.streams)        /* [T, streams, width] */                    \
+  ADD(beside, 4 * d.tokens * d.beside)          /* [T, width] */                             \
   ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
   ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
   ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \

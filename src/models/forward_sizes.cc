@@ -45,13 +45,23 @@ ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, in
                      .parts = part_scratch_bytes(spec.parts)};
   sizes.reads(spec.width);
   for (const RopeSpec& rope : spec.ropes) sizes.rotated += rope.rotated;
+  if (spec.layer_input > 0) {
+    sizes.inputs = spec.layer_count() * spec.layer_input;
+    sizes.reads(spec.layer_input);
+    ForwardSizes::grow(sizes.hidden, spec.layer_input);
+  }
+  if (spec.streams > 1) sizes.streams = spec.streams * spec.width;
+  if (spec.laurel_rank > 0) {
+    sizes.beside = spec.width;
+    sizes.reads(spec.laurel_rank);
+    ForwardSizes::grow(sizes.hidden, spec.laurel_rank);
+  }
   for (LayerSpec layer : spec.layers) {
     set_own_sizes(spec, layer);
     for (const LayerMixer& one : layer.mixers) one.mixer->declare(layer, limits, threads, sizes);
-    if (layer.moe)
-      declare_experts(layer.experts, limits.switches.expert_capacity, sizes);
-    else if (layer.mlp)
-      declare_mlp(layer.hidden, sizes);
+    if (layer.moe) declare_experts(layer.experts, limits.switches.expert_capacity, sizes);
+    if (layer.has_dense_mlp()) declare_mlp(layer.hidden, sizes);
+    if (layer.moe && layer.experts.beside_mlp) sizes.beside = spec.width;
   }
   return sizes;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace millrace {
 
 Result<void> load_mlp(WeightLoader& loader, const ArchSpec& spec, const std::string& prefix, int64_t hidden,
@@ -92,6 +94,11 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
     layer.experts.push_back(std::move(expert));
   }
   MILLRACE_TRY_VOID(load_biases(loader, spec, prefix, moe, layer));
+  if (moe.beside_mlp) {
+    MILLRACE_TRY(layer.router_scale, loader.vector(prefix + "ffn_gate_inp.scale", spec.width));
+    for (float& scale : layer.router_scale) scale /= std::sqrt(static_cast<float>(spec.width));
+    MILLRACE_TRY(layer.expert_scales, loader.vector(prefix + "ffn_down_exps.scale", moe.experts));
+  }
   if (moe.shared_hidden > 0) {
     MILLRACE_TRY(layer.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
     MILLRACE_TRY(layer.shared.up, loader.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));
@@ -113,7 +120,7 @@ void add_matrices(LayerWeights& layer, std::vector<Weight*>& out) {
     for (Weight* weight : layer.mixer->matrices()) add({weight});
   add({&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down, &layer.shared.gate, &layer.shared.up, &layer.shared.down});
   for (MlpWeights& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
-  add({&layer.attention_shortcut, &layer.mlp_shortcut});
+  add({&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate, &layer.input_projection});
 }
 
 std::string shortcut_tensor(int64_t layer, bool mlp) {

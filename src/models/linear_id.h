@@ -29,6 +29,13 @@ enum class LinearKind : uint8_t {
   kv_a,
   attention_shortcut,  // applied to the residual stream past a block (SliceGPT)
   mlp_shortcut,
+  layer_inputs,  // embeddings to the layers' own inputs (of no layer)
+  input_gate,    // a layer's own input: its gate; back to the residual stream
+  input_projection,
+  laurel_left,
+  laurel_right,
+  stream_in,  // to a further residual stream, which is in LinearId::expert; from it (both of no layer)
+  stream_out,
 };
 
 struct LinearId {

@@ -107,6 +107,7 @@ void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& con
     kernels.add(out, residual, width);
   else
     kernels.add_scaled(out, spec_.residual_scale, residual, width);
+  if (post_norm.residual_factor != 1.0f) kernels.scale(residual, post_norm.residual_factor, width);
 }
 
 // residual = shortcut residual, of a stream to which nothing is pending. The product goes to `normed`, which is free
@@ -156,6 +157,7 @@ void Model::embed(const Batch& batch, ForwardContext& context) const {
     embed_row(batch, t, context);
     fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[t], t, context);
   });
+  if (spec_.layer_input > 0) make_layer_inputs(spec_, layer_inputs_, batch, context);
 }
 
 const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, ForwardContext& context) const {
@@ -194,17 +196,24 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
       block->run(i, context.residual.as<float>());
     }
     if (feeds) {
-      const Weight& first = layer.moe ? weights.router : weights.mlp.up;
+      const Weight& first = layer.has_dense_mlp() ? weights.mlp.up : weights.router;
       const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
       for (ForwardObserver* observer : context.hooks.observers())
         observer->middle(i, context.residual.as<float>(), batch->size(), spec_.width);
-      if (layer.moe)
+      if (layer.moe && layer.experts.beside_mlp)
+        mlp_and_experts_block(spec_, layer, at, weights, y, context);
+      else if (layer.moe)
         moe_block(spec_, layer.experts, at, weights, y, context);
       else
         mlp_block(spec_, at, weights.mlp, layer.hidden, y, context);
     }
     pass(weights.mlp_shortcut, LinearKind::mlp_shortcut, feeds);
     if (feeds) context.pending = &weights.mlp_post_norm;
+    if (weights.input_gate.present()) {
+      add_pending(batch->size(), context);
+      layer_input_block(spec_, i, weights, batch->size(), context);
+      context.pending = &weights.input_post_norm;
+    }
     if (i + 1 == next_exit) {
       add_pending(batch->size(), context);
       batch = &exit_rows(spec_, *batch, i + 1, context);

@@ -47,11 +47,29 @@ struct GivenRows {
 struct NormWeights {
   std::vector<float> scale;  // empty: no norm
   std::vector<float> bias;   // LayerNorm only
+  // For the norm of a block's output: factor of the residual stream once the output is added.
+  float residual_factor = 1.0f;
 };
 
 struct MlpWeights {
   Weight gate, up, down;  // gate absent when the MLP is not gated
   std::vector<float> gate_bias, up_bias, down_bias;
+};
+
+// AltUp's part of a layer (models/blocks/alt_up.cc).
+struct AltUpWeights {
+  std::vector<float> router;       // [streams, width]
+  std::vector<float> router_norm;  // [width]
+  std::vector<float> predict;      // [streams, streams, streams]
+  std::vector<float> correct;      // [streams, streams]
+  std::vector<float> scale;        // [width], of the corrected stream that the layer's own input reads
+};
+
+// Each layer's own input of a token is made from its row of the table and from its embedding.
+struct LayerInputWeights {
+  Tensor table;            // [vocabulary, layers * layer_input], read in place
+  Weight projection;       // [layers * layer_input, width], of the embedding
+  std::vector<float> norm;  // [layer_input], of each layer's part of the projection
 };
 
 // The weights of a mixer other than attention.
@@ -65,6 +83,7 @@ struct LayerWeights {
   Weight q, k, v, output;
   std::vector<float> q_bias, k_bias, v_bias, output_bias;
   std::vector<float> q_norm, k_norm;
+  std::vector<float> v_norm;            // ones, only with ArchSpec::value_norm
   std::vector<float> sinks;             // [heads], only with ArchSpec::attention_sinks
   std::unique_ptr<MixerWeights> mixer;  // weights of the mixer that is not attention; null: there is none
   MlpWeights mlp;
@@ -73,6 +92,17 @@ struct LayerWeights {
   std::vector<float> router_bias;
   std::vector<MlpWeights> experts;
   MlpWeights shared;
+  // Experts beside a dense MLP: norms of the experts' input, and of the outputs of the MLP and of the experts; the
+  // factor of each value of the router's input [width], divided by sqrt(width), and of each expert's weight [experts].
+  NormWeights experts_norm, mlp_inner_norm, experts_inner_norm;
+  std::vector<float> router_scale, expert_scales;
+  // A layer with an input of its own: the gate [layer_input, width] and the matrix behind it [width, layer_input].
+  Weight input_gate, input_projection;
+  NormWeights input_post_norm;
+  std::unique_ptr<AltUpWeights> alt_up;  // null: the model has one residual stream
+  // LAuReL: [laurel_rank, width] and [width, laurel_rank], and the norm of the product.
+  Weight laurel_left, laurel_right;
+  NormWeights laurel_norm;
   // Multiplies the residual stream that passes the layer's mixer or MLP, before the block's output is added: [width,
   // width], for models whose blocks have separate coordinates (SliceGPT). Absent: the stream passes unchanged.
   Weight attention_shortcut, mlp_shortcut;
@@ -167,6 +197,10 @@ class Model {
   std::unique_ptr<WeightSource> source_;           // null: all are resident
   Tensor embedding_;
   Tensor positions_;  // learned positions
+  LayerInputWeights layer_inputs_;
+  // Further residual streams: [width, width] each, from the embedding to the stream, and from the stream to the sum that
+  // the head reads.
+  std::vector<Weight> stream_in_, stream_out_;
   NormWeights output_norm_;
   Weight head_;
   std::vector<float> head_bias_;

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   }
   MILLRACE_TRY_VOID(load_embeddings());
   model_->layers_.resize(spec.layers.size());
+  MILLRACE_TRY_VOID(load_layer_inputs());
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
   std::vector<const TokenGates*> gates;
   for (const LayerWeights& layer : model_->layers_) gates.push_back(&layer.gates);
@@ -117,8 +118,45 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
     MILLRACE_TRY(model_->spec_.layers[static_cast<size_t>(index)].experts.selection_bias,
                  loader_.optional_vector(prefix + "exp_probs_b.bias", sizes.experts.experts));
   }
-  return sizes.moe ? load_moe(loader_, files_->path, spec, prefix, sizes.experts, layer)
-                   : load_mlp(loader_, spec, prefix, sizes.hidden, layer);
+  if (sizes.moe) MILLRACE_TRY_VOID(load_moe(loader_, files_->path, spec, prefix, sizes.experts, layer));
+  if (sizes.has_dense_mlp()) MILLRACE_TRY_VOID(load_mlp(loader_, spec, prefix, sizes.hidden, layer));
+  MILLRACE_TRY(layer.experts_norm, load_norm(prefix + "pre_ffw_norm_2", sizes.experts.beside_mlp));
+  MILLRACE_TRY(layer.mlp_inner_norm, load_norm(prefix + "post_ffw_norm_1", sizes.experts.beside_mlp));
+  MILLRACE_TRY(layer.experts_inner_norm, load_norm(prefix + "post_ffw_norm_2", sizes.experts.beside_mlp));
+  return load_layer_end(prefix, layer);
+}
+
+// What follows a layer's MLP: the gate of its own input, and the factor of its output.
+Result<void> ModelBuilder::load_layer_end(const std::string& prefix, LayerWeights& layer) {
+  const ArchSpec& spec = model_->spec_;
+  if (spec.layer_input > 0) {
+    MILLRACE_TRY(layer.input_gate, loader_.matrix(prefix + "inp_gate.weight", spec.layer_input, spec.width));
+    MILLRACE_TRY(layer.input_projection, loader_.matrix(prefix + "proj.weight", spec.width, spec.layer_input));
+    MILLRACE_TRY(layer.input_post_norm, load_norm(prefix + "post_norm", true));
+  }
+  if (!spec.layer_scales) return {};
+  MILLRACE_TRY(const auto scale, loader_.optional_vector(prefix + "layer_output_scale.weight", 1));
+  if (!scale.empty())
+    (spec.layer_input > 0 ? layer.input_post_norm : layer.mlp_post_norm).residual_factor = scale.front();
+  return {};
+}
+
+Result<void> ModelBuilder::load_layer_inputs() {
+  const ArchSpec& spec = model_->spec_;
+  if (spec.layer_input == 0) return {};
+  LayerInputWeights& inputs = model_->layer_inputs_;
+  const int64_t values = spec.layer_count() * spec.layer_input;
+  const char* const name = "per_layer_token_embd.weight";
+  const StoredTensor* stored = loader_.find(name);
+  const int64_t rows = stored ? std::min(stored->tensor.rows(), spec.vocab) : spec.vocab;
+  MILLRACE_TRY(Weight table, loader_.rows_of(name, stored ? stored->tensor.rows() : rows, 0, rows, values));
+  if (is_factored(table) || table.parts || table.codebook || !stored->scales.values.empty())
+    return Error::unsupported(fmt::format("{}: {}: a table cannot have weight parts or scales", files_->path, name));
+  inputs.table = stored->tensor;
+  tables_.push_back(std::move(table));
+  MILLRACE_TRY(inputs.projection, loader_.matrix("per_layer_model_proj.weight", values, spec.width));
+  MILLRACE_TRY(inputs.norm, loader_.vector("per_layer_proj_norm.weight", spec.layer_input));
+  return {};
 }
 
 Result<Weight> ModelBuilder::load_shortcut(int64_t layer, bool mlp) {
@@ -129,6 +167,7 @@ Result<Weight> ModelBuilder::load_shortcut(int64_t layer, bool mlp) {
 std::vector<Weight*> ModelBuilder::all_weights() {
   std::vector<Weight*> all;
   if (model_->head_.present()) all.push_back(&model_->head_);
+  if (model_->layer_inputs_.projection.present()) all.push_back(&model_->layer_inputs_.projection);
   for (auto& layer : model_->layers_) add_matrices(layer, all);
   for (size_t i = 0, own = all.size(); i < own; ++i)
     if (WeightParts* parts = all[i]->parts.get()) parts->each_matrix([&](Weight& one) { all.push_back(&one); });
@@ -170,7 +209,8 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
   // Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
   for (const auto& stored : files_->tensors)
     if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
-                                 stored.tensor.data == model_->positions_.data))
+                                 stored.tensor.data == model_->positions_.data ||
+                                 stored.tensor.data == model_->layer_inputs_.table.data))
       in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
@@ -274,7 +314,9 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
       for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
     add_mlp(to.own, layer.mlp);
     add_mlp(to.own, layer.shared);
-    for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut}) add(to.own, *weight);
+    for (const Weight* weight :
+         {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate, &layer.input_projection})
+      add(to.own, *weight);
     for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
     out.others -= to.bytes();
   }

@@ -48,7 +48,7 @@ void Model::move_keys(const KeyMove& move, ForwardContext& context) const {
   const int64_t block_tokens = kv.layout().block_tokens;
   for (int64_t i = 0; i < spec_.layer_count(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    if (keeps(layer, StateKind::recurrent) || layer.rope < 0) continue;
+    if (keeps(layer, StateKind::recurrent) || layer.rope < 0 || layer.kv_from >= 0) continue;
     const KeyRotation rotation(spec_, layer, rope_frequencies_[static_cast<size_t>(layer.rope)], move.positions);
     const int64_t stored = context.first_kv_layer + i;
     const int64_t dim = layer.head_dim, heads = kv.layout().layers[static_cast<size_t>(stored)].kv_heads;
@@ -75,6 +75,7 @@ void Model::put_keys(const Batch& batch, const GivenRows& rows, ForwardContext& 
   const BatchSpan& span = batch.spans.front();
   for (int64_t i = 0; i < spec_.layer_count(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
+    if (layer.kv_from >= 0) continue;
     const std::span<const double> frequencies =
         layer.rope < 0 ? std::span<const double>() : rope_frequencies_[static_cast<size_t>(layer.rope)];
     const KeyRotation rotation(spec_, layer, frequencies, rows.positions);

@@ -42,6 +42,27 @@ HiddenActivation find_activation(ConfigReader& config, const std::string& name) 
   return HiddenActivation::silu;
 }
 
+// A count for each of the layers: a list, or one number for all.
+std::vector<int64_t> counts_of_layers(ConfigReader& meta, std::string_view key, int64_t layers, int64_t otherwise,
+                                      int64_t min) {
+  std::vector<int64_t> out(static_cast<size_t>(layers), otherwise);
+  if (!meta.is_array(key)) {
+    out.assign(out.size(), meta.count_or(key, otherwise, min, kMaxWidth));
+    return out;
+  }
+  const std::vector<double> stated = meta.numbers_or_empty(key);
+  const auto fits = [&](double n) {
+    return n == std::floor(n) && n >= static_cast<double>(min) && n <= static_cast<double>(kMaxWidth);
+  };
+  if (stated.size() != out.size() || !std::ranges::all_of(stated, fits)) {
+    meta.fail(Error::corrupt(
+        fmt::format("{}: {} must have a number of at least {} for each of {} layers", meta.source(), key, min, layers)));
+    return out;
+  }
+  std::ranges::transform(stated, out.begin(), [](double n) { return static_cast<int64_t>(n); });
+  return out;
+}
+
 }  // namespace
 
 void read_gguf_activation(ConfigReader& meta, ArchSpec& spec) {
@@ -58,17 +79,18 @@ const char* activation_name(HiddenActivation activation) {
   return std::ranges::find(kActivationNames, activation, &NamedActivation::activation)->name.data();
 }
 
-void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
+void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files, bool by_layer) {
   spec.context = meta.count("context_length", 1, kMaxContext);
   spec.width = meta.count("embedding_length", 1, kMaxWidth);
   int64_t layers = meta.count("block_count", 1, kMaxLayers);
-  if (meta.is_array("attention.head_count") || meta.is_array("attention.head_count_kv") ||
-      meta.is_array("feed_forward_length")) {
+  if (meta.is_array("attention.head_count") ||
+      (!by_layer && (meta.is_array("attention.head_count_kv") || meta.is_array("feed_forward_length")))) {
     meta.fail(Error::unsupported(fmt::format("{}: head counts or hidden sizes that differ by layer", meta.source())));
     return;
   }
   spec.heads = meta.count("attention.head_count", 1, kMaxWidth);
-  spec.kv_heads = meta.count_or("attention.head_count_kv", spec.heads, 1, kMaxWidth);
+  const std::vector<int64_t> kv_heads = counts_of_layers(meta, "attention.head_count_kv", layers, spec.heads, 1);
+  spec.kv_heads = *std::ranges::max_element(kv_heads);
   spec.head_dim = meta.count_or("attention.key_length", std::max<int64_t>(1, spec.width / spec.heads), 1, kMaxWidth);
   int64_t value_dim = meta.count_or("attention.value_length", spec.head_dim, 1, kMaxWidth);
   if (value_dim != spec.head_dim) {
@@ -76,7 +98,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
         fmt::format("{}: keys of {} and values of {} dims", meta.source(), spec.head_dim, value_dim)));
   }
   spec.moe.experts = meta.count_or("expert_count", 0, 0, kMaxExperts);
-  spec.hidden = meta.count_or("feed_forward_length", 0, 0, kMaxWidth);
+  const std::vector<int64_t> hidden = counts_of_layers(meta, "feed_forward_length", layers, 0, 0);
+  spec.hidden = *std::ranges::max_element(hidden);
   if (spec.moe.experts > 0) {
     spec.moe.used = meta.count("expert_used_count", 1, spec.moe.experts);
     spec.moe.hidden = meta.count_or("expert_feed_forward_length", spec.hidden, 1, kMaxWidth);
@@ -98,6 +121,10 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   spec.ropes = {read_gguf_rope(meta, spec.head_dim, spec.context, YarnLogUnit::whole).rope};
   read_gguf_rope_tensors(files, spec.ropes[0]);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{0, 0, spec.moe.experts > 0});
+  for (size_t i = 0; by_layer && i < spec.layers.size(); ++i) {
+    spec.layers[i].kv_heads = kv_heads[i];
+    spec.layers[i].hidden = hidden[i];
+  }
 }
 
 void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
@@ -128,6 +155,28 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
 void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern) {
   for (int64_t i = 0; i < spec.layer_count(); ++i)
     spec.layers[i].window = pattern > 0 && (i + 1) % pattern == 0 ? 0 : window;
+}
+
+void read_gguf_window_layers(ConfigReader& meta, ArchSpec& spec, int64_t window) {
+  const std::vector<double> pattern = meta.numbers_or_empty("attention.sliding_window_pattern");
+  if (pattern.size() != spec.layers.size())
+    return meta.fail(
+        Error::corrupt(fmt::format("{}: attention.sliding_window_pattern must have an entry for each of {} layers",
+                                   meta.source(), spec.layer_count())));
+  for (size_t i = 0; i < pattern.size(); ++i) spec.layers[i].window = pattern[i] != 0 ? window : 0;
+}
+
+void share_last_keys(ConfigReader& config, ArchSpec& spec, int64_t shared) {
+  const int64_t first = spec.layer_count() - shared;
+  for (int64_t i = first; i < spec.layer_count(); ++i) {
+    LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
+    for (int64_t from = 0; from < first; ++from)
+      if ((spec.layers[static_cast<size_t>(from)].window > 0) == (layer.window > 0)) layer.kv_from = from;
+    if (layer.kv_from < 0)
+      return config.fail(Error::corrupt(
+          fmt::format("{}: layer {} has no layer of its kind before layer {} whose keys it could read", config.source(),
+                      i, first)));
+  }
 }
 
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern) {

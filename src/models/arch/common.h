@@ -14,7 +14,8 @@ inline constexpr int64_t kMaxExperts = 65536;
 inline constexpr int64_t kMaxTaps = 64;     // taps of a causal convolution
 inline constexpr int64_t kMaxState = 4096;  // values of one channel's state
 
-void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
+// `by_layer`: KV heads and widths of dense MLPs may be lists with an entry for each layer.
+void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files, bool by_layer = false);
 void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 
@@ -25,6 +26,13 @@ const char* activation_name(HiddenActivation activation);
 
 // Every `pattern`-th layer sees all keys, the others only the last `window`.
 void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
+
+// GGUF's attention.sliding_window_pattern as a list of flags: the layers that see `window` keys.
+void read_gguf_window_layers(ConfigReader& meta, ArchSpec& spec, int64_t window);
+
+// The last `shared` layers read the keys and values of the last layer before them that has a window as they do, or none
+// as they do (LayerSpec::kv_from). Fails if there is no such layer.
+void share_last_keys(ConfigReader& config, ArchSpec& spec, int64_t shared);
 
 // Window and sliding-layer pattern from config.json's sliding_window and layer_types, where present.
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern);

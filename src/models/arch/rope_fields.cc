@@ -66,9 +66,11 @@ void read_yarn(ConfigReader& fields, RopeSpec& rope) {
     rope.attention_factor = yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, all_dim);
 }
 
-void read_scaling(ConfigReader& fields, int64_t context, RopeSpec& rope) {
+void read_scaling(ConfigReader& fields, int64_t head_dim, int64_t context, RopeSpec& rope) {
   const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
   if (type == "default" || type == "none") return;
+  if (type == "proportional")
+    return rotate_part(rope, head_dim, fields.number_or("partial_rotary_factor", 1.0), fields.number_or("factor", 1.0));
   read_factor(fields, context, rope);
   // Transformers reads this field for the two types below only.
   if (type == "yarn" || type == "longrope" || type == "su")
@@ -103,7 +105,7 @@ RopeSpec read_rope(ConfigReader& config, const RopeJson& object, const std::stri
   refuse_unknown(fields);
   rope.theta = fields.number_or("rope_theta", rope.theta);
   read_rotated(fields, spec.head_dim, rope);
-  read_scaling(fields, spec.context, rope);
+  read_scaling(fields, spec.head_dim, spec.context, rope);
   if (const auto status = fields.status(); !status.ok()) config.fail(status.error());
   return rope;
 }
@@ -134,6 +136,14 @@ RopeJson merged_objects(ConfigReader& config) {
 }
 
 }  // namespace
+
+void rotate_part(RopeSpec& rope, int64_t head_dim, double part, double factor) {
+  constexpr float kStill = 1e30f;  // divisor of a frequency that rotates nothing
+  const auto rotated = static_cast<int64_t>(part * static_cast<double>(head_dim)) / 2;
+  rope.rotated = head_dim;
+  rope.long_factors.assign(static_cast<size_t>(head_dim / 2), kStill);
+  std::fill_n(rope.long_factors.begin(), std::min(rotated, head_dim / 2), static_cast<float>(factor));
+}
 
 void read_huggingface_ropes(ConfigReader& config, ArchSpec& spec) {
   RopeSpec top;

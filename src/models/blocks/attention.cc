@@ -92,7 +92,7 @@ void store_token(const StoredKeys& to, size_t s, int64_t token, const float* k, 
 
 AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
                             const ForwardContext& context) {
-  const int64_t stored = context.kv().layer_of(context.first_kv_layer, index);
+  const int64_t stored = context.kv().layer_of(context.first_kv_layer, layer.stored_by(index));
   return {stored,
           layer.heads,
           layer.kv_heads,
@@ -149,58 +149,99 @@ HopCall hop_call(const AttentionLayer& attention, const Batch& batch, ForwardCon
 
 }  // namespace
 
-void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
-                    const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
-  const int64_t tokens = batch.size();
-  const int64_t q_width = layer.heads * layer.head_dim;
-  const int64_t kv_width = layer.kv_heads * layer.head_dim;
-  const KernelTable& kernels = context.kernels();
-  float* q = context.q.as<float>();
+namespace {
+
+// context.normed, rounded in `rows` -> context.q, and, of a layer that stores them, context.k and context.v
+void project_heads(const LayerSpec& layer, int64_t index, const LayerWeights& weights, const ActivationRows& rows,
+                   ForwardContext& context) {
+  const float* normed = context.normed.as<float>();
   float* k = context.k.as<float>();
   float* v = context.v.as<float>();
   const LinearId at{.layer = static_cast<int32_t>(index)};
-  project_alike(
-      context, context.fused().qkv, context.normed.as<float>(), rows,
-      {{at.of(LinearKind::q), weights.q, weights.q_bias, layer.attention_gate ? context.mixer.as<float>() : q},
-       {at.of(LinearKind::k), weights.k, weights.k_bias, k},
-       {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
-  if (layer.attention_gate) take_queries(layer, tokens, context);
+  const Projection queries{at.of(LinearKind::q), weights.q, weights.q_bias,
+                           layer.attention_gate ? context.mixer.as<float>() : context.q.as<float>()};
+  const Projection keys{at.of(LinearKind::k), weights.k, weights.k_bias, k};
+  if (!weights.k.present()) {
+    project(context, normed, rows, {queries});
+  } else if (!weights.v.present()) {  // the values are the keys
+    project_alike(context, context.fused().qkv, normed, rows, {queries, keys});
+    const int64_t kv_width = layer.kv_heads * layer.head_dim;
+    for_rows(context, rows.tokens, kv_width,
+             [&](int64_t t) { std::copy_n(k + t * kv_width, kv_width, v + t * kv_width); });
+  } else {
+    project_alike(context, context.fused().qkv, normed, rows,
+                  {queries, keys, {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
+  }
+  if (layer.attention_gate) take_queries(layer, rows.tokens, context);
+}
 
-  const RopeRows rope = rope_of(spec, layer, context);
+// The row operations between the projections and attention, of one token each.
+struct HeadRows {
+  const ArchSpec& spec;
+  const LayerSpec& layer;
+  const LayerWeights& weights;
+  ForwardContext& context;
+  RopeRows rope = rope_of(spec, layer, context);
+  int64_t q_width = layer.heads * layer.head_dim;
+  int64_t kv_width = layer.kv_heads * layer.head_dim;
+  bool stores = layer.kv_from < 0;
+  float* q = context.q.as<float>();
+  float* k = context.k.as<float>();
+  float* v = context.v.as<float>();
+
+  void norm(int64_t t) const {
+    const KernelTable& kernels = context.kernels();
+    norm_heads(spec, kernels, weights.q_norm, q + t * q_width, layer.heads, layer.head_dim);
+    if (!stores) return;
+    norm_heads(spec, kernels, weights.k_norm, k + t * kv_width, layer.kv_heads, layer.head_dim);
+    norm_heads(spec, kernels, weights.v_norm, v + t * kv_width, layer.kv_heads, layer.head_dim);
+  }
+  void rotate(int64_t t) const {
+    const KernelTable& kernels = context.kernels();
+    rotate_heads(spec, kernels, rope, t, q + t * q_width, layer.heads, layer.head_dim);
+    if (stores) rotate_heads(spec, kernels, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
+  }
+  void scale(int64_t t) const { context.kernels().scale(q + t * q_width, spec.attention_scale, q_width); }
+};
+
+// norm(), rotate() and scale() of all rows, then store(t) of each: in one pass, or several (FusedParts::heads).
+template <typename Store>
+void finish_heads(const HeadRows& rows, int64_t tokens, const Store& store) {
+  ForwardContext& context = rows.context;
+  const int64_t stored = rows.stores ? 2 * rows.kv_width : 0, values = rows.q_width + stored;
+  if (context.fused().heads) {
+    for_rows(context, tokens, values, [&](int64_t t) {
+      rows.norm(t);
+      rows.rotate(t);
+      rows.scale(t);
+      store(t);
+    });
+    return;
+  }
+  if (rows.spec.qk_norm != QkNorm::none) for_rows(context, tokens, values, [&](int64_t t) { rows.norm(t); });
+  for_rows(context, tokens, values, [&](int64_t t) { rows.rotate(t); });
+  for_rows(context, tokens, rows.q_width, [&](int64_t t) { rows.scale(t); });
+  if (rows.stores) for_rows(context, tokens, stored, store);
+}
+
+}  // namespace
+
+void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                    const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
+  project_heads(layer, index, weights, rows, context);
+  const HeadRows heads{spec, layer, weights, context};
+  if (!heads.stores) return finish_heads(heads, batch.size(), [](int64_t) {});
   const int64_t stored_index = context.kv().layer_of(context.first_kv_layer, index);
   CodecTiles* const tiles = context.tiles_of(stored_index);
   if (tiles) tiles->begin(batch, stored_index);
   const StoredKeys stored = stored_keys(batch, stored_index, context);
   const std::vector<BatchSpan>& spans = batch.spans_of(context.kv().group_of(stored_index));
-  const auto norm = [&](int64_t t) {
-    norm_heads(spec, kernels, weights.q_norm, q + t * q_width, layer.heads, layer.head_dim);
-    norm_heads(spec, kernels, weights.k_norm, k + t * kv_width, layer.kv_heads, layer.head_dim);
-  };
-  const auto rotate = [&](int64_t t) {
-    rotate_heads(spec, kernels, rope, t, q + t * q_width, layer.heads, layer.head_dim);
-    rotate_heads(spec, kernels, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
-  };
-  const auto scale = [&](int64_t t) { kernels.scale(q + t * q_width, spec.attention_scale, q_width); };
-  const auto store = [&](int64_t t) {
+  finish_heads(heads, batch.size(), [&](int64_t t) {
     const BatchSpan& span = span_of(spans, t);
-    if (tiles) return tiles->store(span, t, k + t * kv_width, v + t * kv_width);
-    store_token(stored, static_cast<size_t>(&span - spans.data()), t, k + t * kv_width, v + t * kv_width,
-                layer.kv_heads, layer.head_dim);
-  };
-  const int64_t values = q_width + 2 * kv_width;
-  if (context.fused().heads) {
-    for_rows(context, tokens, values, [&](int64_t t) {
-      norm(t);
-      rotate(t);
-      scale(t);
-      store(t);
-    });
-  } else {
-    if (spec.qk_norm != QkNorm::none) for_rows(context, tokens, values, norm);
-    for_rows(context, tokens, values, rotate);
-    for_rows(context, tokens, q_width, scale);
-    for_rows(context, tokens, 2 * kv_width, store);
-  }
+    const float *k = heads.k + t * heads.kv_width, *v = heads.v + t * heads.kv_width;
+    if (tiles) return tiles->store(span, t, k, v);
+    store_token(stored, static_cast<size_t>(&span - spans.data()), t, k, v, layer.kv_heads, layer.head_dim);
+  });
   if (tiles) tiles->encode(context.pool());
 }
 
@@ -208,6 +249,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerS
   if (static_cast<int64_t>(batch.output_rows.size()) == batch.size()) return batch;
   float* residual = context.residual.as<float>();
   float* pending = context.pending ? context.block_out.as<float>() : nullptr;
+  const int64_t inputs = spec.layer_count() * spec.layer_input;
   Batch& kept = context.outputs;
   kept.clear();
   kept.block_tables = batch.block_tables;
@@ -224,6 +266,10 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerS
           std::copy_n(mixed.gates + t * mixed.gate_width, mixed.gate_width, mixed.gates + i * mixed.gate_width);
       }
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
+      if (layer && inputs > 0) {
+        float* own = context.layer_inputs.as<float>();
+        std::copy_n(own + t * inputs, inputs, own + i * inputs);
+      }
     }
     const BatchSpan& span = span_of(batch.spans, t);
     const auto keep = [&](const BatchSpan& from, std::vector<BatchSpan>& to) {

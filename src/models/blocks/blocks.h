@@ -92,6 +92,20 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
                ForwardContext& context);
 void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                const ActivationRows& rows, ForwardContext& context);
+// The part of moe_block() behind the router, whose logits are in context.router: context.normed -> context.block_out
+void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights, int64_t tokens,
+                   ForwardContext& context);
+// A dense MLP and experts on the same residual stream (MoeSpec::beside_mlp): context.residual, and context.normed
+// rounded in `rows` for the MLP -> context.block_out
+void mlp_and_experts_block(const ArchSpec& spec, const LayerSpec& layer, LinearId at, const LayerWeights& weights,
+                           const ActivationRows& rows, ForwardContext& context);
+
+// The layers' own inputs of the batch's tokens: context.residual, which has their embeddings -> context.layer_inputs
+void make_layer_inputs(const ArchSpec& spec, const LayerInputWeights& weights, const Batch& batch,
+                       ForwardContext& context);
+// The gate of a layer's own input: the complete context.residual -> context.block_out
+void layer_input_block(const ArchSpec& spec, int64_t layer, const LayerWeights& weights, int64_t tokens,
+                       ForwardContext& context);
 
 // activate(t) and round(t) of every row, `values` each: in one pass over the rows, or two (FusedParts::activation).
 template <typename Activate, typename Round>

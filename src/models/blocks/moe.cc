@@ -167,16 +167,23 @@ void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const La
 
 void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                const ActivationRows& rows, ForwardContext& context) {
+  project(context, context.normed.as<float>(), rows,
+          {{at.of(LinearKind::router), weights.router, weights.router_bias, context.router.as<float>()}});
+  experts_block(spec, moe, at, weights, rows.tokens, context);
+}
+
+void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights, int64_t tokens,
+                   ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
-  const int64_t tokens = rows.tokens;
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
-  project(context, normed, rows, {{at.of(LinearKind::router), weights.router, weights.router_bias, logits}});
   const ActivationRows x =
       activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
     moe.router->choose(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
                        &context.chosen_weight[t * moe.used]);
+    for (int64_t i = t * moe.used; !weights.expert_scales.empty() && i < (t + 1) * moe.used; ++i)
+      context.chosen_weight[i] *= weights.expert_scales[static_cast<size_t>(context.chosen[i])];
     encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;

@@ -20,13 +20,18 @@ std::string attention_problem(const ArchSpec& spec, const LayerSpec& layer) {
   if (layer.value_dim != layer.head_dim)
     return fmt::format("keys of {} and values of {} dims", layer.head_dim, layer.value_dim);
   if (layer.attention_gate && layer.mixers.size() > 1) return "gates of attention in a layer with a further mixer";
-  for (const RopeSpec& rope : spec.ropes)
-    if (rope.rotated < 0 || rope.rotated > layer.head_dim || rope.rotated % 2 != 0)
-      return fmt::format("rope rotates {} of {} dims", rope.rotated, layer.head_dim);
+  for (int i = 0; i < static_cast<int>(spec.ropes.size()); ++i) {
+    const int64_t rotated = spec.ropes[static_cast<size_t>(i)].rotated;
+    if (rotated < 0 || rotated % 2 != 0 || (i == layer.rope && rotated > layer.head_dim))
+      return fmt::format("rope rotates {} of {} dims", rotated, layer.head_dim);
+  }
+  if (layer.kv_from >= 0 && (layer.attention_gate || layer.mixers.size() > 1))
+    return "keys and values of an earlier layer in a layer with a gate of attention or a further mixer";
   return {};
 }
 
 KvLayer attention_state(const LayerSpec& layer) {
+  if (layer.kv_from >= 0) return {.window = layer.window};
   return {.kv_heads = layer.kv_heads,
           .head_dim = layer.head_dim,
           .window = layer.window,
@@ -57,6 +62,16 @@ Result<void> load_fused(WeightLoader& loader, const std::string& prefix, int64_t
   return {};
 }
 
+Result<void> load_keys_and_values(WeightLoader& loader, const std::string& prefix, const ArchSpec& spec, int64_t rows,
+                                  LayerWeights& layer) {
+  MILLRACE_TRY(layer.k, loader.matrix(prefix + "attn_k.weight", rows, spec.width));
+  MILLRACE_TRY(layer.k_bias, loader.optional_vector(prefix + "attn_k.bias", rows));
+  if (spec.keys_as_values && !loader.find(prefix + "attn_v.weight")) return {};
+  MILLRACE_TRY(layer.v, loader.matrix(prefix + "attn_v.weight", rows, spec.width));
+  MILLRACE_TRY(layer.v_bias, loader.optional_vector(prefix + "attn_v.bias", rows));
+  return {};
+}
+
 Result<void> load_attention(WeightLoader& loader, const std::string& prefix, const ArchSpec& spec,
                             const LayerSpec& sizes, LayerWeights& layer) {
   const int64_t q = sizes.heads * sizes.head_dim;
@@ -66,19 +81,19 @@ Result<void> load_attention(WeightLoader& loader, const std::string& prefix, con
     MILLRACE_TRY_VOID(load_fused(loader, prefix, spec.width, queries, kv, layer));
   } else {
     MILLRACE_TRY(layer.q, loader.matrix(prefix + "attn_q.weight", queries, spec.width));
-    MILLRACE_TRY(layer.k, loader.matrix(prefix + "attn_k.weight", kv, spec.width));
-    MILLRACE_TRY(layer.v, loader.matrix(prefix + "attn_v.weight", kv, spec.width));
     MILLRACE_TRY(layer.q_bias, loader.optional_vector(prefix + "attn_q.bias", queries));
-    MILLRACE_TRY(layer.k_bias, loader.optional_vector(prefix + "attn_k.bias", kv));
-    MILLRACE_TRY(layer.v_bias, loader.optional_vector(prefix + "attn_v.bias", kv));
+    if (sizes.kv_from < 0) MILLRACE_TRY_VOID(load_keys_and_values(loader, prefix, spec, kv, layer));
   }
   MILLRACE_TRY(layer.output, loader.matrix(prefix + "attn_output.weight", spec.width, q));
   MILLRACE_TRY(layer.output_bias, loader.optional_vector(prefix + "attn_output.bias", spec.width));
   if (spec.qk_norm != QkNorm::none) {
     const bool full = spec.qk_norm == QkNorm::full;
     MILLRACE_TRY(layer.q_norm, loader.vector(prefix + "attn_q_norm.weight", full ? q : sizes.head_dim));
-    MILLRACE_TRY(layer.k_norm, loader.vector(prefix + "attn_k_norm.weight", full ? kv : sizes.head_dim));
+    if (sizes.kv_from < 0) {
+      MILLRACE_TRY(layer.k_norm, loader.vector(prefix + "attn_k_norm.weight", full ? kv : sizes.head_dim));
+    }
   }
+  if (spec.value_norm) layer.v_norm.assign(static_cast<size_t>(sizes.head_dim), 1.0f - spec.norm_offset);
   if (spec.attention_sinks) {
     MILLRACE_TRY(layer.sinks, loader.vector(prefix + "attn_sinks.weight", sizes.heads));
   }
