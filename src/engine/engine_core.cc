@@ -38,7 +38,8 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
           limits.context,
           pool.layout().most_held,
           pool.layout().tables(),
-          pool.layout().tables_per_layer() > 1};
+          pool.layout().tables_per_layer() > 1,
+          limits.whole_prompts};
 }
 
 }  // namespace

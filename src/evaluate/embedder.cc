@@ -36,6 +36,9 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
+  embedder->whole_texts_ = parts.model->spec().encoder;
+  const int64_t batch_tokens =
+      embedder->whole_texts_ ? std::max(options.batch_tokens, options.context) : options.batch_tokens;
   auto threads = parts.threads->get(options.threads);
   embedder->longest_ = options.context;
   KvLayout layout = formats.layout(kBlockTokens, parts.model->kv_layers());
@@ -43,13 +46,14 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
   const int64_t block_tokens = layout.block_tokens;
   // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
   const int64_t blocks = (options.context + block_tokens - 1) / block_tokens +
-                         2 * (options.batch_tokens + block_tokens - 1) / block_tokens;
+                         2 * (batch_tokens + block_tokens - 1) / block_tokens;
   MILLRACE_TRY(embedder->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),
                                             .layout = std::move(layout),
                                             .blocks = blocks,
-                                            .limits = {options.batch_tokens, 1, options.context},
+                                            .limits = {batch_tokens, 1, options.context},
+                                            .reads_hidden = true,
                                             .streams = kStreams},
                                            parts.accounts, "embed shorter texts or raise the budget"));
   if (BackgroundPacker* packing = parts.model->packing()) MILLRACE_TRY_VOID(packing->finish());
@@ -82,6 +86,7 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
     if (states.any() && begun++ == static_cast<size_t>(states.slots())) break;
     const std::vector<TokenId>& text = texts[cursor.text];
     const auto count = static_cast<int64_t>(text.size());
+    if (whole_texts_ && count > most - runner_->tokens()) break;
     if (cursor.position == 0) {
       if (kv.free_blocks() < kv.blocks_for(count)) break;
       for (int64_t i = 0; i < kv.blocks_for(count); ++i) {

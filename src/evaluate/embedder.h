@@ -2,6 +2,8 @@
 // its own KV cache. Each text is a separate stream, so its vector does not depend on the rest of the batch. Not
 // thread-safe.
 //
+// An encoder's texts run whole: a text that no longer fits begins the next batch.
+//
 //   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may continue in the next one
 //   rows     last: only each text's last token    mean, none: every token    cls: the first
 #pragma once
@@ -51,6 +53,7 @@ class Embedder {
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
   int64_t longest_ = 0;
+  bool whole_texts_ = false;  // an encoder: no text continues in the next batch
   struct Row {
     size_t text;
     bool last;  // last row of its text

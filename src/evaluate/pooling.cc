@@ -9,6 +9,7 @@
 #include "base/enum_table.h"
 #include "base/ordered_json.h"
 #include "loader/json_check.h"
+#include "models/arch.h"
 
 namespace millrace {
 namespace {
@@ -16,19 +17,27 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+bool is_encoder(const ModelFiles& files) {
+  const auto spec = read_arch_spec(files);
+  return spec.ok() && spec->encoder;
+}
+
 constexpr EnumNames<Pooling> kNames("none", "mean", "cls", "last");
+
+// For files that do not say: a decoder's last token has seen the whole text. An encoder's tokens all have.
+Pooling default_pooling(const ModelFiles& files) { return is_encoder(files) ? Pooling::mean : Pooling::last; }
 
 Result<Pooling> from_gguf(const ModelFiles& files) {
   const std::string key = files.architecture + ".pooling_type";
   const auto found = files.config->find(key);
-  if (found == files.config->end()) return Pooling::last;
+  if (found == files.config->end()) return default_pooling(files);
   if (!found->is_number_integer()) return Error::corrupt(fmt::format("{}: {} is not an integer", files.path, key));
   switch (found->get<int64_t>()) {  // frozen: llama.cpp's
     case 0: return Pooling::none;
     case 1: return Pooling::mean;
     case 2: return Pooling::cls;
     case 3: return Pooling::last;
-    case 4: return Pooling::last;  // a ranking head also uses the last token
+    case 4: return is_encoder(files) ? Pooling::cls : Pooling::last;  // the token that a ranking head reads
     default: return Error::unsupported(fmt::format("{}: unknown {} {}", files.path, key, found->dump()));
   }
 }
@@ -37,7 +46,7 @@ Result<Pooling> from_folder(const ModelFiles& files) {
   const fs::path given = files.path;
   const fs::path path = (fs::is_directory(given) ? given : given.parent_path()) / "1_Pooling" / "config.json";
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return Pooling::last;
+  if (!fs::exists(path, ignored)) return default_pooling(files);
   MILLRACE_TRY(const auto file, MappedFile::open(path));
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   MILLRACE_TRY(const Json config, parse_json_object(text, path.string(), {.bytes = 1 << 20}));
@@ -53,7 +62,7 @@ Result<Pooling> from_folder(const ModelFiles& files) {
           fmt::format("{}: {} is not supported; supported: mean, cls or last token, not combined", path.string(), key));
     out = mode->second;
   }
-  return out.value_or(Pooling::last);
+  return out.value_or(default_pooling(files));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ enum class Pooling {
 const char* pooling_name(Pooling pooling);
 std::optional<Pooling> find_pooling(std::string_view name);
 
-// GGUF's ARCH.pooling_type, or the sentence-transformers folder next to the weights (modules.json, 1_Pooling); `last`
-// if neither exists, because the last token has seen the whole text. Errors: corrupt, unsupported (another kind).
+// GGUF's ARCH.pooling_type, or the sentence-transformers folder next to the weights (modules.json, 1_Pooling); if
+// neither exists, `mean` for encoders, else `last`. Errors: corrupt, unsupported (another kind).
 Result<Pooling> model_pooling(const ModelFiles& files);
 
 // Scales to unit length; zero vectors stay zero.

@@ -146,8 +146,12 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
 }  // namespace
 
 const Arch* find_arch(const ModelFiles& files) {
+  const auto named = [&](const Arch* arch) {
+    return std::ranges::find(arch->huggingface, files.architecture) != arch->huggingface.end();
+  };
   // Qwen3ForSequenceClassification: the family's decoder with a ranking head (models/ranking_head.h).
-  if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
+  if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification") &&
+      std::ranges::none_of(archs().members(), named)) {
     const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
     const auto found = std::ranges::find(archs().members(), std::string_view(type),
                                          [](const Arch* arch) { return arch->huggingface_type; });
@@ -159,8 +163,7 @@ const Arch* find_arch(const ModelFiles& files) {
       continue;
     }
     if (arch->huggingface_type == files.architecture) return arch;
-    for (auto name : arch->huggingface)
-      if (name == files.architecture) return arch;
+    if (named(arch)) return arch;
   }
   return nullptr;
 }

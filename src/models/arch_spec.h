@@ -13,6 +13,7 @@ namespace millrace {
 
 struct Mixer;  // models/mixers/mixer.h
 extern const Mixer kAttentionMixer;
+extern const Mixer kBidirectionalMixer;
 
 enum class NormKind : uint8_t { rms, layer };
 enum class QkNorm : uint8_t { none, head, full };  // none; RMS over each head (Qwen3, Gemma3); over all heads (OLMo2)
@@ -120,11 +121,14 @@ struct LayerMixer {
 // the layer adds their outputs (models/layer_mixers.h). A layer of one kind all over the model leaves its sizes 0:
 // set_own_sizes() fills them from ArchSpec.
 struct LayerSpec {
-  int64_t window = 0;  // keys seen, itself included; 0: all
+  // Keys that a token sees, itself included; 0: all. In a bidirectional layer: a token sees keys at most window / 2
+  // positions away, before and behind it.
+  int64_t window = 0;
   int rope = 0;        // index into ArchSpec::ropes; -1: no positions
   bool moe = false;
   bool mlp = true;  // false: the layer is its mixers alone
   std::vector<LayerMixer> mixers = std::vector<LayerMixer>(1);
+  bool mixer_norm = true;  // false: the mixers read the rows without the model's norm before them
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;   // dims of queries and keys
@@ -168,6 +172,9 @@ struct ArchSpec {
   float norm_offset = 0.0f;  // Gemma's checkpoints hold w - 1
   bool pre_norm = true;      // norm before attention and MLP
   bool post_norm = false;    // norm of attention's and MLP's output before the residual sum
+  // A norm of the sum of the residual and a block's output, after attention and after the MLP (BERT). The model then
+  // has no norm after its last layer.
+  bool sum_norm = false;
   QkNorm qk_norm = QkNorm::none;
   bool value_norm = false;      // RMS norm over each head's values, without weights
   bool keys_as_values = false;  // layers without attn_v take their keys, before norm and rotation, as values
@@ -178,7 +185,18 @@ struct ArchSpec {
   int64_t streams = 1;
   int64_t active_stream = 0;
   int64_t laurel_rank = 0;  // rank of the matrix pair that runs next to attention (LAuReL); 0: none
+  // The model reads whole texts: its layers are bidirectional, and its result is the final hidden states. It has no
+  // head, so it generates no text.
+  bool encoder = false;
+  bool embedding_norm = false;  // norm of the sum of a token's embeddings
+  // Rows of the table of token types, which are added to embeddings; 0: none. A token behind the first separator of its
+  // text has type 1, if there are several types; all others have type 0. Set when the model is loaded.
+  int64_t token_types = 0;
   bool learned_positions = false;
+  int64_t first_position = 0;  // row of the stored table of positions that a text's first token adds (RoBERTa: 2)
+  // Bidirectional layers subtract slope * |distance| from scores (ALiBi). Head h of n has the slope 2^(-alibi (h + 1) /
+  // n) if n is a power of two. 0: they subtract nothing.
+  float alibi = 0.0f;
   RopeStyle rope_style = RopeStyle::half;
   std::vector<RopeSpec> ropes;
   float embedding_scale = 1.0f;

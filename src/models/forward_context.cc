@@ -104,6 +104,11 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   for (auto& own : c.outputs.window_spans) own.reserve(outputs);
   c.shared_prefixes.reserve(limits.tokens);
+  if (spec.encoder) {
+    c.text_spans.reserve(outputs);
+    c.text_units.reserve(outputs + 1);
+    c.token_types.reserve(static_cast<size_t>(limits.tokens));
+  }
   const std::vector<KeyRope> ropes = key_ropes(spec, kv.layout(), limits.context);
   for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {
     MILLRACE_TRY(CodecTiles tiles,

@@ -108,6 +108,12 @@ class ForwardContext {
   // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
 
+  // For bidirectional layers: the batch's spans, whose keys and values are in `k` and `v`, and for each span of the
+  // batch that attends the number of its first unit of work.
+  std::vector<BatchSpan> text_spans;
+  std::vector<int64_t> text_units;
+  std::vector<uint8_t> token_types;  // by token of the batch, for models with several types
+
   // The largest buffer that only layers use: free from the last norm until the next pass.
   std::span<float> after_layers();
 

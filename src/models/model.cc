@@ -89,25 +89,49 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
     if (stored != row) checked_tensor_train(*files_).decode(stored, row);
   }
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
-  if (!spec_.learned_positions) return;
-  float* position = context.normed.as<float>() + t * width;  // unused until the first norm
-  positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position,
-                            width);
-  kernels.add(position, row, width);
+  if (!types_.empty()) {
+    const int64_t type = context.token_types.empty() ? 0 : context.token_types[static_cast<size_t>(t)];
+    kernels.add(types_.data() + type * width, row, width);
+  }
+  if (spec_.learned_positions) add_position(batch.positions[t], t, context);
+  if (spec_.embedding_norm) norm_row(spec_, embedding_norm_, kernels, row, row);
 }
 
-// residual += norm(block_out)
+void Model::add_position(int64_t position, int64_t t, ForwardContext& context) const {
+  const int64_t width = spec_.width;
+  float* values = context.normed.as<float>() + t * width;  // unused until the first norm
+  positions_.format->decode(
+      positions_.data + (spec_.first_position + position) * positions_.format->row_bytes(width), values, width);
+  context.kernels().add(values, context.residual.as<float>() + t * width, width);
+}
+
+// A span of an encoder is a whole text, or a pair of texts with a separator behind each.
+void Model::find_types(const Batch& batch, ForwardContext& context) const {
+  context.token_types.clear();
+  if (spec_.token_types < 2 || separator_ < 0) return;
+  for (const BatchSpan& span : batch.spans) {
+    uint8_t type = 0;
+    for (int64_t t = span.begin; t < span.begin + span.count; ++t) {
+      context.token_types.push_back(type);
+      if (batch.tokens[static_cast<size_t>(t)] == separator_) type = 1;
+    }
+  }
+}
+
+// residual += norm(block_out), or residual = norm(residual + block_out)
 void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   float* out = context.block_out.as<float>() + t * width;
   float* residual = context.residual.as<float>() + t * width;
-  if (!post_norm.scale.empty()) norm_row(spec_, post_norm, kernels, out, out);
+  const bool norm = !post_norm.scale.empty();
+  if (norm && !spec_.sum_norm) norm_row(spec_, post_norm, kernels, out, out);
   if (spec_.residual_scale == 1.0f)
     kernels.add(out, residual, width);
   else
     kernels.add_scaled(out, spec_.residual_scale, residual, width);
   if (post_norm.residual_factor != 1.0f) kernels.scale(residual, post_norm.residual_factor, width);
+  if (norm && spec_.sum_norm) norm_row(spec_, post_norm, kernels, residual, residual);
 }
 
 // residual = shortcut residual, of a stream to which nothing is pending. The product goes to `normed`, which is free
@@ -124,13 +148,13 @@ void Model::pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, F
 }
 
 // One pass over the rows: adds the last block's output, then norm, then rounding for the next matrix.
-ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
+ActivationRows Model::start_block(const NormWeights& norm, const Weight* next, int64_t tokens,
                                   ForwardContext& context) const {
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   const float* residual = context.residual.as<float>();
   float* normed = context.normed.as<float>();
-  const ActivationRows rows = rows_for(next, tokens, width, context.encoded.data());
+  const ActivationRows rows = next ? rows_for(*next, tokens, width, context.encoded.data()) : ActivationRows{};
   const NormWeights* pending = std::exchange(context.pending, nullptr);
   const auto add = [&](int64_t t) { add_row(*pending, t, context); };
   const auto normalize = [&](int64_t t) { norm_row(spec_, norm, kernels, residual + t * width, normed + t * width); };
@@ -153,6 +177,7 @@ void Model::embed(const Batch& batch, ForwardContext& context) const {
   context.pending = nullptr;
   context.exits.clear();
   context.expect_rows(batch.size());
+  find_types(batch, context);
   for_rows(context, batch.size(), 2 * spec_.width, [&](int64_t t) {
     embed_row(batch, t, context);
     fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[t], t, context);
@@ -177,7 +202,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     };
     if (mixes) {
       const ActivationRows x =
-          start_block(weights.attention_norm, first_matrix(layer, weights), batch->size(), context);
+          start_block(weights.attention_norm, &first_matrix(layer, weights), batch->size(), context);
       for (ForwardObserver* observer : context.hooks.observers())
         observer->residual(i, context.residual.as<float>(), batch->size(), spec_.width);
       begin_mixers({spec_, layer, i, weights, *batch, context}, x);
@@ -197,7 +222,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     }
     if (feeds) {
       const Weight& first = layer.has_dense_mlp() ? weights.mlp.up : weights.router;
-      const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
+      const ActivationRows y = start_block(weights.mlp_norm, &first, batch->size(), context);
       for (ForwardObserver* observer : context.hooks.observers())
         observer->middle(i, context.residual.as<float>(), batch->size(), spec_.width);
       if (layer.moe && layer.experts.beside_mlp)
@@ -230,7 +255,7 @@ void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& contex
   const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
   const WeightLease lease = acquire(index, context);
   const LayerWeights& weights = layers_[static_cast<size_t>(index)];
-  const ActivationRows x = start_block(weights.attention_norm, first_matrix(layer, weights), batch.size(), context);
+  const ActivationRows x = start_block(weights.attention_norm, &first_matrix(layer, weights), batch.size(), context);
   begin_mixers({spec_, layer, index, weights, batch, context}, x);
 }
 
@@ -241,7 +266,7 @@ void Model::add_pending(int64_t tokens, ForwardContext& context) const {
 
 ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
   const Batch& batch = keep_outputs(spec_, all, nullptr, context);
-  const ActivationRows x = start_block(output_norm_, head_, batch.size(), context);
+  const ActivationRows x = start_block(output_norm_, head_.present() ? &head_ : nullptr, batch.size(), context);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->hidden(context.normed.as<float>(), batch.size(), spec_.width);
   return x;

@@ -139,7 +139,7 @@ class Model {
   BackgroundPacker* packing() const { return packing_.get(); }
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
-  const Weight& head() const { return head_; }
+  const Weight& head() const { return head_; }  // absent from an encoder
   // The token's row of the embedding table [width], as a batch may carry it instead of the id: before the
   // architecture's scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
   void embedding(TokenId token, float* row) const;
@@ -179,9 +179,12 @@ class Model {
   Model();
   WeightLease acquire(int64_t layer, ForwardContext& context) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
+  void add_position(int64_t position, int64_t t, ForwardContext& context) const;
+  void find_types(const Batch& batch, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
   void pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, ForwardContext& context) const;
-  ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
+  // `next`: the matrix that the rows are rounded for; null: they are not rounded.
+  ActivationRows start_block(const NormWeights& norm, const Weight* next, int64_t tokens,
                              ForwardContext& context) const;
   ActivationRows last_norm(const Batch& batch, ForwardContext& context) const;
   void logits_of(const float* normed, const ActivationRows& rows, float* logits, ForwardContext& context) const;
@@ -201,6 +204,9 @@ class Model {
   // Further residual streams: [width, width] each, from the embedding to the stream, and from the stream to the sum that
   // the head reads.
   std::vector<Weight> stream_in_, stream_out_;
+  std::vector<float> types_;    // [types, width] rows of token types; empty: none
+  TokenId separator_ = -1;      // token between the two texts of a pair; -1: none
+  NormWeights embedding_norm_;  // of ArchSpec::embedding_norm
   NormWeights output_norm_;
   Weight head_;
   std::vector<float> head_bias_;

@@ -68,16 +68,21 @@ Result<void> ModelBuilder::load_embeddings() {
     return Error::unsupported(
         fmt::format("{}: token_embd.weight: embeddings with block scales are not supported", files_->path));
   if (spec.learned_positions) {
-    MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
+    MILLRACE_TRY(Weight positions,
+                 loader_.matrix("position_embd.weight", spec.first_position + spec.context, spec.width));
     if (is_factored(positions))
       return Error::unsupported(
           fmt::format("{}: position_embd.weight: a table of positions cannot be factored", files_->path));
     tables_.push_back(std::move(positions));
     model_->positions_ = loader_.find("position_embd.weight")->tensor;
   }
-  MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", true));
-  MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
-  if (model_->head_.present())
+  MILLRACE_TRY_VOID(load_types());
+  MILLRACE_TRY(model_->embedding_norm_, load_norm("token_embd_norm", spec.embedding_norm));
+  MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", !spec.sum_norm));
+  if (!spec.encoder) {
+    MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
+  }
+  if (model_->head_.present() || spec.encoder)
     tables_.push_back(std::move(embedding));
   else if (train.modes > 0)
     return Error::unsupported(fmt::format(
@@ -86,6 +91,16 @@ Result<void> ModelBuilder::load_embeddings() {
   else
     model_->head_ = std::move(embedding);  // tied
   MILLRACE_TRY(model_->head_bias_, loader_.optional_vector("output.bias", spec.vocab));
+  return {};
+}
+
+Result<void> ModelBuilder::load_types() {
+  ArchSpec& spec = model_->spec_;
+  const StoredTensor* stored = spec.encoder ? loader_.find("token_types.weight") : nullptr;
+  if (!stored) return {};
+  spec.token_types = stored->tensor.rows();
+  MILLRACE_TRY(model_->types_, loader_.table("token_types.weight", spec.token_types, spec.width));
+  if (const auto& tokenizer = files_->tokenizer; tokenizer && tokenizer->sep) model_->separator_ = *tokenizer->sep;
   return {};
 }
 
@@ -105,10 +120,13 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   const LayerSpec& sizes = spec.layers[static_cast<size_t>(index)];
   LayerWeights& layer = model_->layers_[static_cast<size_t>(index)];
   const std::string prefix = fmt::format("blk.{}.", index);
-  MILLRACE_TRY(layer.attention_norm, load_norm(prefix + "attn_norm", spec.pre_norm));
+  MILLRACE_TRY(layer.attention_norm, load_norm(prefix + "attn_norm", spec.pre_norm && sizes.mixer_norm));
   MILLRACE_TRY(layer.mlp_norm, load_norm(prefix + "ffn_norm", spec.pre_norm && sizes.mlp));
-  MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
-  MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
+  const bool after = spec.post_norm || spec.sum_norm;
+  MILLRACE_TRY(layer.attention_post_norm,
+               load_norm(prefix + (spec.sum_norm ? "attn_output_norm" : "post_attention_norm"), after));
+  MILLRACE_TRY(layer.mlp_post_norm,
+               load_norm(prefix + (spec.sum_norm ? "layer_output_norm" : "post_ffw_norm"), after && sizes.mlp));
   MILLRACE_TRY_VOID(load_mixers(loader_, prefix, spec, sizes, layer));
   MILLRACE_TRY(layer.gates, load_token_gates(loader_, prefix, spec.width));
   MILLRACE_TRY(layer.attention_shortcut, load_shortcut(index, false));

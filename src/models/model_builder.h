@@ -21,6 +21,7 @@ class ModelBuilder {
  private:
   Result<void> load_embeddings();
   Result<void> load_layer_inputs();
+  Result<void> load_types();
   Result<void> load_layer(int64_t index);
   Result<void> load_layer_end(const std::string& prefix, LayerWeights& layer);
   Result<Weight> load_shortcut(int64_t layer, bool mlp);

@@ -1,5 +1,7 @@
 #include "models/model_runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -21,6 +23,11 @@ Result<void> check_switches(const ArchSpec& spec, const ForwardSwitches& switche
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
                                                          RunnerOptions options) {
+  if (model.spec().encoder && !options.reads_hidden)
+    return Error::unsupported(fmt::format(
+        "this model is an encoder ({}): it embeds and ranks texts, and predicts no tokens; use embed, or serve it and "
+        "send /v1/embeddings or /v1/rerank",
+        model.spec().arch));
   MILLRACE_TRY_VOID(check_switches(model.spec(), options.limits.switches));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
   if (options.places.states == 0) options.places.states = options.streams;

@@ -34,12 +34,15 @@ struct RunnerOptions {
   int64_t first_layer = 0;
   KvPoolOptions places;
   ForwardLimits limits;
+  // The caller adds whole texts and reads their final hidden states. Other callers cannot run an encoder.
+  bool reads_hidden = false;
   int64_t streams = 1;  // in one batch, about; of a recurrent model, also the states if places.states is 0
 };
 
 class ModelRunner {
  public:
-  // `model` and `kernels` must outlive the runner. Errors: user (layout), resource.
+  // `model` and `kernels` must outlive the runner. Errors: user (layout), unsupported (an encoder whose caller needs
+  // logits), resource.
   static Result<std::unique_ptr<ModelRunner>> create(const Model& model, const KernelTable& kernels,
                                                      RunnerOptions options);
   // Variant that first charges the memory to `accounts` (KV, activations, logits), which then hold it as long as the

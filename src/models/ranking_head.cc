@@ -67,6 +67,7 @@ Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, co
         fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model needs 1 to {} of {}", files.path,
                     out->name, count, out->tensor.cols(), kMaxLabels, spec.width));
   RankingHead head;
+  head.reads_first_ = spec.encoder;
   MILLRACE_TRY(head.out_, loader.vector(kOut, count * spec.width));
   MILLRACE_TRY(head.out_bias_, loader.optional_vector("cls.output.bias", count));
   MILLRACE_TRY(head.dense_, loader.optional_vector("cls.weight", spec.width * spec.width));

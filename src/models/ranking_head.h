@@ -1,5 +1,6 @@
-// RankingHead: a reranker's head after its last norm, in addition to or instead of its output head. It maps the last
-// token's final hidden state to a logit per label, and those to a document's relevance.
+// RankingHead: a reranker's head after its last norm, in addition to or instead of its output head. It maps one token's
+// final hidden state to a logit per label, and those to a document's relevance. A decoder's head reads the last token,
+// an encoder's the first one.
 //
 //   hidden [width] -> dense [width, width] + bias, tanh (optional) -> out [labels, width] + bias -> logits
 //
@@ -22,11 +23,12 @@ namespace millrace {
 class RankingHead {
  public:
   // Null if the files have none: GGUF must have `pooling_type` 4 and cls.output.weight, a folder must be of a class
-  // ...ForSequenceClassification and have score.weight. Errors: corrupt. Decoded directly from the files, because it
+  // ...ForSequenceClassification and have score.weight or its family's classifier. Errors: corrupt. Decoded directly from the files, because it
   // has only some thousand numbers.
   static Result<std::optional<RankingHead>> read(const ModelFiles& files, const ArchSpec& spec);
 
   const std::vector<std::string>& labels() const { return labels_; }  // "" if the files do not name them
+  bool reads_first() const { return reads_first_; }  // true: the first token, false: the last one
   // The label that means "relevant"; null: the head classifies and does not rank.
   std::optional<size_t> relevant() const { return relevant_; }
 
@@ -38,6 +40,7 @@ class RankingHead {
   std::vector<float> dense_, dense_bias_, out_, out_bias_;
   std::vector<std::string> labels_;
   std::optional<size_t> relevant_;
+  bool reads_first_ = false;
 };
 
 }  // namespace millrace

@@ -12,7 +12,7 @@ namespace {
 // Variants of a name with the prefixes that checkpoints add or omit.
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> out = {name, "language_model." + name};
-  for (std::string_view prefix : {"model.", "transformer."}) {
+  for (std::string_view prefix : {"model.", "transformer.", "bert.", "roberta.", "new."}) {
     if (!name.starts_with(prefix)) continue;
     std::string rest = name.substr(prefix.size());
     out.push_back(rest);

@@ -85,7 +85,9 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
   }
   const Tokenizer& tokenizer = *model_->parts().tokenizer;
   const TokenizerSpec& spec = tokenizer.spec();
-  const auto& end = spec.eos ? spec.eos : spec.sep;
+  const bool wordpiece = spec.kind == "wordpiece";  // [CLS] query [SEP] document [SEP]
+  const auto& begin = wordpiece && spec.cls ? spec.cls : spec.bos;
+  const auto& end = (wordpiece && spec.sep) || !spec.eos ? spec.sep : spec.eos;
   std::vector<TokenId> out;
   const auto add = [&](bool wanted, const std::optional<TokenId>& token) {
     if (wanted && token) out.push_back(*token);
@@ -94,12 +96,12 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
     const auto some = tokenizer.encode(text, {.add_special = false, .parse_special = true});
     out.insert(out.end(), some.begin(), some.end());
   };
-  add(spec.add_bos, spec.bos);
+  add(spec.add_bos, begin);
   add_text(query);
-  add(spec.add_eos, end);
-  add(spec.add_sep, spec.sep);
+  add(wordpiece || spec.add_eos, end);
+  add(!wordpiece && spec.add_sep, spec.sep);
   add_text(document);
-  add(spec.add_eos, end);
+  add(wordpiece || spec.add_eos, end);
   MILLRACE_TRY_VOID(check_work());  // they may be incomplete
   return out;
 }

@@ -3,7 +3,8 @@
 //   "...<Query>: {query}\n<Document>: {document}..."    the model's own template ("rerank" among its chat templates),
 //                                                       with those two words, or in Jinja over messages of these roles
 //   BOS query EOS SEP document EOS                      without a template: those of the special tokens that the
-//                                                       tokenizer adds to a text
+//                                                       tokenizer adds to texts; WordPiece: [CLS] query [SEP] document
+//                                                       [SEP]
 #pragma once
 
 #include <optional>

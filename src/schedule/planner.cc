@@ -213,6 +213,10 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     if (stream.phase != StreamPhase::running || !remains(stream)) continue;
     if (static_cast<int64_t>(plan.chunks.size()) >= limits.max_streams || tokens_left_ <= 0) break;
     PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, may_run(stream)}), false};
+    if (limits.whole_prompts) {
+      chunk.count = stream.remaining();
+      if (chunk.count > tokens_left_) continue;
+    }
     chunk.sample = chunk.first + chunk.count == stream.size();
     if (chunk.sample && outputs_left_ == 0) {
       chunk.sample = false;

@@ -20,6 +20,7 @@ struct PlannerLimits {
   int64_t most_held = 0;         // every layer has a window: tokens whose blocks a stream holds at once; 0: all
   int64_t tables = 1;            // tables of a stream; the blocks of all tables count alike (KvState::by_layer)
   bool per_head_tables = false;  // each of them is of one KV head
+  bool whole_prompts = false;    // no prompt is cut into chunks
 
   int64_t held(int64_t tokens) const { return most_held > 0 && most_held < tokens ? most_held : tokens; }
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }

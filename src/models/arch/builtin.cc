@@ -7,7 +7,7 @@ const Registry<const Arch*>& archs() {
       "arch", {.loss = Loss::lossless, .test = "tests/golden/golden_test.cc"},
       {&kLlama,  &kMistral,   &kMixtral,   &kQwen2,    &kQwen3,     &kQwen2Moe, &kQwen3Moe,  &kGemma,
        &kGemma2, &kGemma3,    &kPhi3,      &kGpt2,     &kOlmo2,     &kSmolLm3,  &kInternLm2, &kGptOss,
-       &kMamba,  &kDeepseek2, &kDeepseek3, &kFalconH1, &kQwen3Next, &kQwen35,   &kQwen35Moe, &kGemma4});
+       &kMamba,  &kDeepseek2, &kDeepseek3, &kFalconH1, &kQwen3Next, &kQwen35,   &kQwen35Moe, &kGemma4, &kBert, &kRoberta});
   return registry;
 }
 

@@ -147,10 +147,6 @@ HopCall hop_call(const AttentionLayer& attention, const Batch& batch, ForwardCon
           .pointers = context.block_pointers.data()};
 }
 
-}  // namespace
-
-namespace {
-
 // context.normed, rounded in `rows` -> context.q, and, of a layer that stores them, context.k and context.v
 void project_heads(const LayerSpec& layer, int64_t index, const LayerWeights& weights, const ActivationRows& rows,
                    ForwardContext& context) {
@@ -243,6 +239,12 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
     store_token(stored, static_cast<size_t>(&span - spans.data()), t, k, v, layer.kv_heads, layer.head_dim);
   });
   if (tiles) tiles->encode(context.pool());
+}
+
+void attention_rows(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                    const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
+  project_heads(layer, index, weights, rows, context);
+  finish_heads({spec, layer, weights, context}, batch.size(), [](int64_t) {});
 }
 
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerSpec* layer, ForwardContext& context) {

@@ -69,6 +69,9 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
+// Variant that stores nothing: keys and values of the batch's tokens are in context.k and context.v.
+void attention_rows(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                    const Batch& batch, const ActivationRows& rows, ForwardContext& context);
 // Called after attention_keys(), in this order: tells the observers that this layer's keys are about to be read;
 // computes the summaries of keys that a dynamic attention pattern reads; shows the observers the queries; lets gates
 // hide keys.

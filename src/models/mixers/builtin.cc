@@ -5,7 +5,8 @@ namespace millrace {
 const Registry<const Mixer*>& mixers() {
   static const Registry<const Mixer*> registry(
       "mixer", {.loss = Loss::lossless},
-      {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer, &kGatedDeltaNetMixer});
+      {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer, &kGatedDeltaNetMixer,
+       &kBidirectionalMixer});
   return registry;
 }
 

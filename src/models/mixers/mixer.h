@@ -25,6 +25,7 @@ enum class StateKind : uint8_t {
   keys,       // keys and values of every token, in blocks of the KV pool
   latent,     // one row per token that all heads share, in blocks; a value is the first part of its key
   recurrent,  // a state of fixed size, in a slot of the pool's StatePool
+  none,       // nothing: a text runs in one pass
 };
 
 struct MixerCall {
@@ -68,7 +69,7 @@ struct Mixer {
   void (*finish)(const MixerCall& call) = nullptr;
 };
 
-extern const Mixer kLatentMixer;  // kAttentionMixer: arch_spec.h
+extern const Mixer kLatentMixer;  // kAttentionMixer, kBidirectionalMixer: arch_spec.h
 extern const Mixer kMambaMixer;
 extern const Mixer kMamba2Mixer;
 extern const Mixer kGatedDeltaNetMixer;

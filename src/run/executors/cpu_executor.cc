@@ -55,11 +55,18 @@ Result<void> CpuExecutor::failure() const {
 
 Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(failure());
-  const int64_t vocab = model_->parts().model->spec().vocab;
+  const ArchSpec& spec = model_->parts().model->spec();
+  const bool reads_hidden = request.reader && !request.reader->logits() && request.max_tokens == 0;
+  if (spec.encoder && !reads_hidden)
+    return Error::unsupported(
+        fmt::format("this model is an encoder ({}): it embeds and ranks texts, and generates none; use /v1/embeddings, "
+                    "/v1/rerank or a model with a decoder",
+                    spec.arch));
+  const int64_t vocab = spec.vocab;
   for (TokenId token : request.prompt)
     if (token < 0 || token >= vocab)
       return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
-  MILLRACE_TRY_VOID(check_embeddings(request, model_->parts().model->spec().width));
+  MILLRACE_TRY_VOID(check_embeddings(request, spec.width));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (auto stop = AnswerStops::create(request); !stop.ok()) return stop.error();
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));

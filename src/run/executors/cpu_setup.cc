@@ -164,6 +164,7 @@ Result<void> CpuSetup::create_runner(int64_t blocks) {
                                                   .blocks = blocks,
                                                   .places = places_,
                                                   .limits = forward_,
+                                                  .reads_hidden = true,
                                                   .streams = options_.max_streams}));
   MILLRACE_TRY(made.draft_, drafter_.start(*made.runner_));
   made.documents_->attach(*made.runner_);
@@ -179,6 +180,7 @@ void CpuSetup::set_limits() {
   limits.drafts = plan_.longest_draft();
   limits.vocab = model_.spec().vocab;
   limits.gate_dims = model_.spec().gates.dims;
+  limits.whole_prompts = model_.spec().encoder;
   limits.prompts_apart = has_phase(runner.limits().switches.attention.pattern);
   limits.scratch_bytes = runner.context().bytes() + (executor_.draft_ ? executor_.draft_->scratch_bytes() : 0);
 }

@@ -31,6 +31,7 @@ struct ExecutorLimits {
   int64_t request_bytes = 0;   // bytes of all open requests together (request_memory()); 0: no limit
   int64_t drafts = 0;          // tokens of the longest draft; 0: no drafter
   int64_t vocab = 0;           // tokens of the model; 0: unknown
+  bool whole_prompts = false;  // a prompt runs in one step: its tokens see those behind them
   bool prompts_apart = false;  // tokens of prompts are computed in another way than those of answers
   bool reads_tables = true;    // forward() reads block tables, which a StepInput then has
   int64_t gate_dims = 0;       // floats by which gates judge a stored token in a layer (models/token_gates.h)

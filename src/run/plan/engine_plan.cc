@@ -1,5 +1,7 @@
 #include "run/plan/engine_plan.h"
 
+#include <algorithm>
+
 #include "run/language_model.h"
 #include "run/plan/stored_pattern.h"
 
@@ -31,6 +33,11 @@ Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const Kernel
 Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const LanguageModel& model) {
   EngineOptions own = options;
   own.kernels = with_stored_patterns(*model.parts().files, std::move(own.kernels));
+  if (const Model& encoder = *model.parts().model; encoder.spec().encoder) {
+    // A text runs in one step, and leaves nothing behind that another text could use.
+    own.prefix_cache = false;
+    own.batch_tokens = std::max(own.batch_tokens, own.context > 0 ? own.context : encoder.context());
+  }
   return create(own, model.parts().kernels);
 }
 

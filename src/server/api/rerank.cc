@@ -150,6 +150,11 @@ Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, RankR
                      [shared, write](TextVectors& vectors) { return write(*shared, scores_of(*shared, vectors)); });
 }
 
+// The token that the head reads.
+Pooling pooling_of(const std::optional<RankingHead>& head) {
+  return head && head->reads_first() ? Pooling::cls : Pooling::last;
+}
+
 Wrong check_head(const RankingHead& head) {
   if (head.relevant()) return std::nullopt;
   std::string names;
@@ -226,7 +231,7 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   const std::string& query = body["query"].get_ref<const std::string&>();
   const Limits limits = read_limits(served, body);
   const char* field = request.shape == Shape::texts ? "texts" : "documents";
-  Pooling pooling = Pooling::last;
+  Pooling pooling = pooling_of(request.head);
   if (request.head) {
     if (auto wrong = check_head(*request.head)) return wrong;
     auto prompt = RankPrompt::create(*served.model);
@@ -299,7 +304,7 @@ Wrong score(Call& call, const Exchange& exchange) {
   RankRequest request;
   if (auto wrong = read_head(served, request)) return wrong;
   request.activated = call.body.value("use_activation", true);
-  Pooling pooling = Pooling::last;
+  Pooling pooling = pooling_of(request.head);
   if (request.head) {
     if (auto wrong = add_score_pairs(served, call.body, left, right, request)) return wrong;
   } else {

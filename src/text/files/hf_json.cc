@@ -218,10 +218,23 @@ Result<void> read_added_tokens(const json& root, TokenizerSpec& spec, SpecBuilde
   return {};
 }
 
+// Special tokens between the two texts of a pair.
+int64_t separators(const json& node) {
+  const json* pair = json_find(node, "pair");
+  if (pair == nullptr || !pair->is_array()) return 0;
+  int64_t texts = 0, count = 0;
+  for (const json& step : *pair) {
+    texts += json_find(step, "Sequence") != nullptr;
+    count += texts == 1 && json_find(step, "SpecialToken");
+  }
+  return count;
+}
+
 Result<void> read_post_processor(const json& node, TokenizerSpec& spec, const SpecBuilder& builder) {
   const std::string type = json_string(node, "type");
   std::string first, last;
   if (type == "TemplateProcessing") {
+    spec.add_sep = separators(node) > 1;
     const json* single = json_find(node, "single");
     if (single == nullptr || !single->is_array()) return {};
     bool text_seen = false;
@@ -235,6 +248,7 @@ Result<void> read_post_processor(const json& node, TokenizerSpec& spec, const Sp
       slot = json_string(*special, "id");
     }
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    spec.add_sep = type == "RobertaProcessing";
     const json* cls = json_find(node, "cls");
     const json* sep = json_find(node, "sep");
     if (cls && cls->is_array() && !cls->empty() && (*cls)[0].is_string())
@@ -251,7 +265,7 @@ Result<void> read_post_processor(const json& node, TokenizerSpec& spec, const Sp
   if (const auto id = builder.find(last)) {
     spec.eos = id;
     spec.add_eos = true;
-    if (bert) spec.sep = id;
+    if (bert || spec.add_sep) spec.sep = id;
   }
   return {};
 }

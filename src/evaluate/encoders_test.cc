@@ -1,0 +1,190 @@
+// Encoders against an independent reference (tests/golden/make_encoders.py), in both file kinds: tokens, hidden states,
+// vectors and scores; independence of a text from its batch, the threads and other texts; what encoders refuse.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/ordered_json.h"
+#include "evaluate/embedder.h"
+#include "evaluate/scorer.h"
+#include "models/ranking_head.h"
+#include "prompt/rank_prompt.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+const fs::path kEncoders = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/encoders";
+
+std::vector<std::string> encoder_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kEncoders)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+std::shared_ptr<const LanguageModel> load_encoder(const fs::path& path) {
+  auto model = LanguageModel::load(path, {.threads = 1});
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? *model : nullptr;
+}
+
+std::vector<float> floats_of(const std::string& base64) {
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (char c : base64) {
+    const std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const size_t value = digits.find(c);
+    if (value == std::string_view::npos) break;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
+  }
+  std::vector<float> out(bytes.size() / 4);
+  std::memcpy(out.data(), bytes.data(), out.size() * 4);
+  return out;
+}
+
+double error_of(const std::vector<float>& got, const std::vector<float>& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
+    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+  }
+  return worst / largest;
+}
+
+using Texts = std::vector<std::vector<TokenId>>;
+
+std::vector<std::vector<float>> encode(const std::shared_ptr<const LanguageModel>& model, const Texts& texts,
+                                       Pooling pooling, int64_t batch = 512, int threads = 1) {
+  auto embedder = Embedder::create(model, {.threads = threads, .context = 48, .batch_tokens = batch});
+  EXPECT_TRUE(embedder.ok()) << (embedder.ok() ? "" : embedder.error().message);
+  std::vector<std::vector<float>> out;
+  const auto done = (*embedder)->run(texts, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
+    EXPECT_EQ(text, out.size());
+    out.push_back(std::move(values));
+    return {};
+  });
+  EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
+  return out;
+}
+
+// What one golden folder says.
+struct Reference {
+  Json json;
+  Texts tokens;
+
+  explicit Reference(const fs::path& folder)
+      : json(Json::parse(std::ifstream(folder / "encoded.json"))), tokens(json["tokens"].get<Texts>()) {}
+
+  bool ranks() const { return json["pooling"] == "rank"; }
+  std::vector<float> hidden(size_t text) const { return floats_of(json["hidden"][text].get<std::string>()); }
+
+  void check_tokens(const LanguageModel& model) const {
+    const auto prompt = RankPrompt::create(model);
+    ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto text = json["texts"][i].get<std::string>();
+      const auto got = ranks() ? prompt->tokens(json["query"].get<std::string>(), text) : model.encode(text);
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      EXPECT_EQ(*got, tokens[i]) << i;
+    }
+  }
+
+  void check_scores(const LanguageModel& model, const std::vector<std::vector<float>>& first_rows) const {
+    const auto head = RankingHead::read(*model.parts().files, model.parts().model->spec());
+    ASSERT_TRUE(head.ok() && *head) << (head.ok() ? "no head" : head.error().message);
+    EXPECT_TRUE((*head)->reads_first());
+    for (size_t i = 0; i < first_rows.size(); ++i)
+      EXPECT_NEAR((*head)->score(first_rows[i], false), json["scores"][i].get<double>(), 5e-4) << i;
+  }
+
+  void check_vectors(std::vector<std::vector<float>> vectors) const {
+    std::vector<float> all;
+    for (auto& vector : vectors) {
+      normalize(vector);
+      all.insert(all.end(), vector.begin(), vector.end());
+    }
+    EXPECT_LT(error_of(all, floats_of(json["vectors"].get<std::string>())), 1e-4);
+  }
+};
+
+class Encoder : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Encoder, BothFileKindsMatchTheReference) {
+  const fs::path folder = kEncoders / GetParam();
+  const Reference reference(folder);
+  for (const fs::path& path : {folder, folder / "model.gguf"}) {
+    SCOPED_TRACE(path.string());
+    const auto model = load_encoder(path);
+    ASSERT_TRUE(model);
+    reference.check_tokens(*model);
+    const auto hidden = encode(model, reference.tokens, Pooling::none);
+    ASSERT_EQ(hidden.size(), reference.tokens.size());
+    for (size_t i = 0; i < hidden.size(); ++i) EXPECT_LT(error_of(hidden[i], reference.hidden(i)), 1e-4) << i;
+    const auto pooling = model_pooling(*model->parts().files);
+    ASSERT_TRUE(pooling.ok());
+    if (reference.ranks())
+      reference.check_scores(*model, encode(model, reference.tokens, Pooling::cls));
+    else
+      reference.check_vectors(encode(model, reference.tokens, *pooling));
+  }
+}
+
+TEST_P(Encoder, TextsDoNotDependOnTheirBatchOrThreads) {
+  const Reference reference(kEncoders / GetParam());
+  const auto model = load_encoder(kEncoders / GetParam() / "model.gguf");
+  ASSERT_TRUE(model);
+  for (const Pooling pooling : {Pooling::none, Pooling::cls, Pooling::last, Pooling::mean}) {
+    std::vector<std::vector<float>> alone;
+    for (const auto& text : reference.tokens) alone.push_back(encode(model, {text}, pooling).at(0));
+    EXPECT_EQ(encode(model, reference.tokens, pooling), alone);
+    EXPECT_EQ(encode(model, reference.tokens, pooling, /*batch=*/1, /*threads=*/3), alone);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Encoder, ::testing::ValuesIn(encoder_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(Encoders, PredictNoTokens) {
+  const auto model = load_encoder(kEncoders / "bert");
+  ASSERT_TRUE(model);
+  const auto scorer = Scorer::create(model, {});
+  ASSERT_FALSE(scorer.ok());
+  EXPECT_EQ(scorer.error().kind, ErrorKind::unsupported);
+  EXPECT_NE(scorer.error().message.find("this model is an encoder (bert)"), std::string::npos);
+}
+
+// The second text of a pair has type 1; a single text has type 0 only, and so has a model without a separator.
+TEST(Encoders, TypesFollowTheSeparator) {
+  const auto model = load_encoder(kEncoders / "bert" / "model.gguf");
+  ASSERT_TRUE(model);
+  EXPECT_EQ(model->parts().model->spec().token_types, 2);
+  const TokenId separator = *model->parts().tokenizer->spec().sep;
+  const auto rows = encode(model, {{5, separator, 6, 7}, {5, 8, 6, 7}}, Pooling::none);
+  EXPECT_NE(rows[0], rows[1]);
+}
+
+TEST(Encoders, AnUnknownPositionEmbeddingIsRefused) {
+  auto files = open_model_files((kEncoders / "bert").string());
+  ASSERT_TRUE(files.ok());
+  Json config = *files->config;
+  config["position_embedding_type"] = "relative_key";
+  files->config = std::make_shared<const Json>(config);
+  files->path = "m";
+  const auto spec = read_arch_spec(*files);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.error().message, "m/config.json: position_embedding_type 'relative_key'");
+}
+
+}  // namespace
+}  // namespace millrace
