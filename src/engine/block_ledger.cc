@@ -257,29 +257,31 @@ void BlockLedger::release(LiveStream& stream) {
   release_blocks(stream);
   release_windows(stream);
   KvState& kv = stream.sequence.kv;
-  end_snapshot(stream, false);
+  release_marks(stream.sequence);
   if (kv.state >= 0) pool_.states().release(kv.state);
   kv.state = -1;
 }
 
-bool BlockLedger::take_snapshot(LiveStream& stream) {
+int64_t BlockLedger::mark_states(LiveStream& stream, int64_t own, int64_t drafted) {
+  if (!pool_.layout().recurrent()) return drafted;  // a KV tail keeps the rows before drafted ones
   StatePool& states = pool_.states();
-  if (!pool_.layout().recurrent()) return true;  // a KV tail keeps the rows before drafted ones
-  KvState& kv = stream.sequence.kv;
-  const auto slot = states.allocate();
-  if (!slot.ok()) return false;
-  kv.snapshot = *slot;
-  states.copy(kv.state, kv.snapshot);
-  return true;
+  release_marks(stream.sequence);
+  std::vector<StateMark>& marks = stream.sequence.kv.marks;
+  const int64_t count = std::min(drafted, states.free());
+  for (int64_t i = 0; i < count; ++i) marks.push_back({own - 1 + i, *states.allocate()});
+  return count;
 }
 
-bool BlockLedger::end_snapshot(LiveStream& stream, bool restore) {
+void BlockLedger::keep_state(LiveStream& stream, int64_t row) {
   KvState& kv = stream.sequence.kv;
-  if (kv.snapshot < 0) return false;
-  if (restore) pool_.states().copy(kv.snapshot, kv.state);
-  pool_.states().release(kv.snapshot);
-  kv.snapshot = -1;
-  return true;
+  const auto kept = std::ranges::find(kv.marks, row, &StateMark::row);
+  if (kept != kv.marks.end()) std::swap(kept->slot, kv.state);
+  release_marks(stream.sequence);
+}
+
+void BlockLedger::release_marks(Sequence& stream) {
+  for (const StateMark& mark : stream.kv.marks) pool_.states().release(mark.slot);
+  stream.kv.marks.clear();
 }
 
 void BlockLedger::release_windows(LiveStream& stream) {
@@ -341,8 +343,8 @@ Result<void> BlockLedger::check(const StreamTable& streams) const {
   for (const auto& [id, stream] : streams) {
     tables.add(stream->sequence);
     MILLRACE_TRY_VOID(check_stream(stream->sequence, pool_));
-    for (const StateId slot : {stream->sequence.kv.state, stream->sequence.kv.snapshot})
-      if (slot >= 0) ++states[static_cast<size_t>(slot)];
+    if (const StateId slot = stream->sequence.kv.state; slot >= 0) ++states[static_cast<size_t>(slot)];
+    for (const StateMark& mark : stream->sequence.kv.marks) ++states[static_cast<size_t>(mark.slot)];
   }
   MILLRACE_TRY_VOID(check_states(states, pool_));
   int64_t in_use = 0, counted = 0, expected = index_ ? index_->size() : 0, held_blocks = 0;

@@ -51,10 +51,13 @@ class BlockLedger {
   // Keeps only the slots that the stream's evictor has just kept, and returns the blocks that become empty. The stream
   // shares no block. The groups of layers with windows keep theirs.
   void compact(LiveStream& stream);
-  // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
-  bool take_snapshot(LiveStream& stream);
-  // After them: `restore` takes back the tokens since the snapshot. False: there was none.
-  bool end_snapshot(LiveStream& stream, bool restore);
+  // Before `own` tokens of a stream and `drafted` drafted ones run: where the model has recurrent layers, assigns slots
+  // to the states behind the last own token and all drafted ones but the last. Returns how many drafted tokens may run:
+  // one for each slot that was free.
+  int64_t mark_states(LiveStream& stream, int64_t own, int64_t drafted);
+  // After them: the stream's state becomes that behind token `row` of those that ran, and the other slots are released.
+  // The last one's state is the stream's without a slot.
+  void keep_state(LiveStream& stream, int64_t row);
   // Returns the stream's blocks and its state to the pool.
   void release(LiveStream& stream);
   // Only the blocks of the first group: those of the others, and the state, of a swapped stream stay where they are.
@@ -71,6 +74,7 @@ class BlockLedger {
   bool reserve_windows(LiveStream& stream, int64_t tokens);
   void share_group(int64_t group, Sequence& owner, Sequence& stream, int64_t full, int64_t tokens);
   void release_windows(LiveStream& stream);
+  void release_marks(Sequence& stream);
   Result<void> check_windows(const StreamTable& streams) const;
   void hold(BlockId block);
   void drop(BlockId block);

@@ -85,44 +85,55 @@ TEST_F(LedgerStates, AStreamHoldsOneState) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(LedgerStates, ASnapshotTakesTheStateBack) {
-  open_recurrent(20, 2);
+// Three drafted tokens behind two own ones, in slots that hold 1, 2 and 3; the stream's own state is 4.
+TEST_F(LedgerStates, TheStateOfAKeptTokenReplacesTheStreams) {
+  open_recurrent(20, 4);
   LiveStream& a = stream(1, 5);
-  EXPECT_FALSE(ledger_->end_snapshot(a, true)) << "there is none";
-  for (const bool restore : {true, false}) {
-    state(a) = 5;
-    ASSERT_TRUE(ledger_->take_snapshot(a));
-    EXPECT_GE(a.sequence.kv.snapshot, 0);
-    EXPECT_NE(a.sequence.kv.snapshot, a.sequence.kv.state);
+  for (const int64_t row : {1, 2, 3, 4}) {
+    ASSERT_EQ(ledger_->mark_states(a, 2, 3), 3);
+    std::vector<StateMark>& marks = a.sequence.kv.marks;
+    ASSERT_EQ(marks.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(marks[i].row, static_cast<int64_t>(i) + 1);
+      *pool_->states().values(1, marks[i].slot) = static_cast<float>(i + 1);
+    }
+    state(a) = 4;
+    EXPECT_EQ(pool_->states().free(), 0);
     EXPECT_EQ(checked(), "");
-    state(a) = 9;
-    EXPECT_TRUE(ledger_->end_snapshot(a, restore));
-    EXPECT_EQ(state(a), restore ? 5 : 9);
-    EXPECT_EQ(a.sequence.kv.snapshot, -1);
-    EXPECT_EQ(pool_->states().free(), 1);
-    EXPECT_FALSE(ledger_->end_snapshot(a, restore));
+    ledger_->keep_state(a, row);
+    EXPECT_EQ(state(a), static_cast<float>(row));
+    EXPECT_TRUE(a.sequence.kv.marks.empty());
+    EXPECT_EQ(pool_->states().free(), 3);
+    EXPECT_EQ(checked(), "");
   }
-  ASSERT_TRUE(ledger_->take_snapshot(a));
-  LiveStream& b = stream(2);
-  EXPECT_FALSE(ledger_->reserve(b, 1)) << "the snapshot has the last slot";
+}
+
+TEST_F(LedgerStates, DraftsAreAsLongAsThereAreSlots) {
+  open_recurrent(20, 4);
+  LiveStream& a = stream(1, 5);
+  LiveStream& b = stream(2, 5);
+  EXPECT_EQ(ledger_->mark_states(a, 1, 1), 1);
+  EXPECT_EQ(ledger_->mark_states(b, 1, 5), 1);
+  EXPECT_EQ(ledger_->mark_states(a, 1, 5), 1) << "slots of an earlier step are released first";
+  EXPECT_EQ(checked(), "");
+  LiveStream& c = stream(3);
+  EXPECT_FALSE(ledger_->reserve(c, 1)) << "drafts have the last slots";
   ledger_->release(a);
   a.sequence.computed = 0;
-  EXPECT_EQ(pool_->states().free(), 2) << "the snapshot is returned, too";
-  EXPECT_EQ(a.sequence.kv.snapshot, -1);
+  EXPECT_EQ(pool_->states().free(), 2) << "those of its draft are returned, too";
+  EXPECT_TRUE(a.sequence.kv.marks.empty());
+  EXPECT_EQ(ledger_->mark_states(b, 1, 0), 0);
+  EXPECT_EQ(pool_->states().free(), 3);
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(LedgerStates, WithoutASlotThereIsNoSnapshot) {
-  open_recurrent(20, 1);
-  LiveStream& a = stream(1, 5);
-  EXPECT_FALSE(ledger_->take_snapshot(a));
-  EXPECT_EQ(a.sequence.kv.snapshot, -1);
+TEST_F(LedgerStates, RowsOfKeysNeedNoSlots) {
   open({find_format("f16"), 4, {{1, 32}}}, 20);
-  lists_ = {};
   LiveStream& plain = stream(1, 5);
-  EXPECT_TRUE(ledger_->take_snapshot(plain)) << "rows need none";
-  EXPECT_EQ(plain.sequence.kv.snapshot, -1);
-  EXPECT_FALSE(ledger_->end_snapshot(plain, true));
+  EXPECT_EQ(ledger_->mark_states(plain, 1, 7), 7);
+  EXPECT_TRUE(plain.sequence.kv.marks.empty());
+  ledger_->keep_state(plain, 0);
+  EXPECT_EQ(checked(), "");
 }
 
 TEST_F(LedgerStates, AStateIsSharedWithAllItsTokens) {

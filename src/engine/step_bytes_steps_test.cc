@@ -28,7 +28,8 @@ class BytesExecutor final : public Executor {
                             .vocab = limits().vocab,
                             .blocks = kv.ids(),
                             .block_tokens = kv.layout().block_tokens,
-                            .groups = kv.groups()};
+                            .groups = kv.groups(),
+                            .states = kv.states().slots()};
     auto read = read_step_input(write_step(input), bounds);
     ASSERT_TRUE(read.ok()) << read.error().message;
     std::map<RequestId, StepReferences> references;

@@ -89,16 +89,15 @@ void StepRunner::fail(const Error& error, std::vector<TokenEvent>& events) {
   lists_.erase_ended_running();
 }
 
-// Takes the chunk's blocks, without its drafted tokens where these lack one, or a slot for the state before them.
+// Takes the chunk's blocks, without its drafted tokens where these lack one, and with as many of them as there are slots
+// for their states.
 bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {
-  if (ledger_.reserve(stream, chunk.first + chunk.count)) {
-    if (chunk.drafted == 0 || ledger_.take_snapshot(stream)) return true;
-  } else if (chunk.drafted == 0) {
-    return false;
-  }
-  chunk.count = chunk.own();
-  chunk.drafted = 0;
-  return ledger_.reserve(stream, chunk.first + chunk.count);
+  const bool fits = ledger_.reserve(stream, chunk.first + chunk.count);
+  if (chunk.drafted == 0) return fits;
+  const int64_t own = chunk.own();
+  chunk.drafted = fits ? ledger_.mark_states(stream, own, chunk.drafted) : 0;
+  chunk.count = own + chunk.drafted;
+  return fits || ledger_.reserve(stream, chunk.first + own);
 }
 
 // Takes the chunks' blocks. Where the prefix index cannot evict as many as the plan counted on, the chunk's stream is
@@ -251,8 +250,8 @@ void StepRunner::count_positions(DraftState& draft, int64_t candidates) {
 }
 
 // Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
-// rejected tokens are written again by the next step, and their attention is not counted. A recurrent state is restored
-// to the one before the chunk, whose kept tokens then run again, before the next one. False: the stream has ended.
+// rejected tokens are written again by the next step, and their attention is not counted. A recurrent state becomes the
+// one behind the last kept token. False: the stream has ended.
 bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = item.stream->sequence;
   const int64_t drafted = item.chunk.drafted, candidates = s.draft.candidates(drafted);
@@ -260,16 +259,16 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   s.draft.drafted += candidates;
   loop_.stats.drafted_tokens += candidates;
   count_positions(s.draft, candidates);
-  int64_t kept = 0;
-  for (int64_t at = -1;; ++kept) {
+  int64_t kept = 0, last = -1;  // the drafted token that was kept last
+  for (int64_t at = -1;; ++kept, last = at) {
     if (!commit(*item.stream, row + 1 + at, events)) return false;
     at = drafts_.next(s, at, drafted);
     if (at < 0 || !loop_.executor->chooser().may_choose(item.stream->ref(), row + 1 + at)) break;
     keep_drafted(*item.stream, kept, at - kept);
   }
   drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
+  ledger_.keep_state(*item.stream, item.chunk.own() + last);
   if (drafted == 0) return true;
-  if (ledger_.end_snapshot(*item.stream, kept < drafted) && kept < drafted) s.computed = item.chunk.first;
   ledger_.trim(*item.stream);
   return true;
 }

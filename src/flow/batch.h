@@ -10,8 +10,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "flow/state_mark.h"
 #include "millrace/token.h"
 
 namespace millrace {
@@ -91,6 +93,8 @@ struct BatchSpan {
   int32_t visibility = -1;  // index into Batch::visibility; -1: every slot up to the token's own
   bool answer = false;      // its tokens were sampled, or drafted, and are not of a prompt
   int32_t exit = -1;        // index into Batch::exits; -1: its tokens run every layer
+  int32_t mark = 0;         // its first mark, index into Batch::marks
+  int32_t mark_count = 0;   // marks, whose rows are ascending
 };
 
 // A token of the prompt that is passed as its row of the embedding table, before the model's scaling, instead of by its
@@ -120,8 +124,12 @@ struct Batch {
   std::vector<int32_t> listed_blocks;
   std::vector<int32_t> slot_positions;
   std::vector<const ExitGate*> exits;  // the gates of the spans that have one; empty in most batches
+  std::vector<StateMark> marks;        // of the spans that have some; their rows are counted from the span's first
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  std::span<const StateMark> marks_of(const BatchSpan& span) const {
+    return std::span(marks).subspan(static_cast<size_t>(span.mark), static_cast<size_t>(span.mark_count));
+  }
   // The block tables of a group of layers (kv/window_groups.h).
   const std::vector<int32_t>& tables(int64_t group) const {
     return group == 0 ? block_tables : window_tables[static_cast<size_t>(group - 1)];
@@ -148,6 +156,7 @@ struct Batch {
     listed_blocks.clear();
     slot_positions.clear();
     exits.clear();
+    marks.clear();
   }
   // The spans of `other` may then refer to its visibility.
   void copy_visibility(const Batch& other) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "flow/state_mark.h"
 #include "millrace/events.h"
 #include "millrace/request.h"
 
@@ -42,7 +43,7 @@ struct KvState {
   std::vector<WindowBlocks> windows;  // blocks of the pool's other groups
   bool by_layer = false;              // `windows` are the layers after the first one; their blocks count like `blocks`
   int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
-  int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
+  std::vector<StateMark> marks;       // slots that receive the state behind tokens of the stream's next chunk
   int64_t reserved_blocks = 0;        // blocks promised to it at admission; not available for admitting other streams
   int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
   int64_t left_out = 0;               // tokens before `computed` that are excluded from attention: they have no blocks

@@ -145,6 +145,20 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
 
 }  // namespace
 
+namespace {
+
+// The family of a multimodal folder's text part, where its own class or type is unknown.
+const Arch* text_arch(const ModelFiles& files) {
+  const auto text = files.config->find("text_config");
+  if (text == files.config->end() || !text->is_object()) return nullptr;
+  const std::string type = ConfigReader(*text, files.path).text_or("model_type", "");
+  const auto found = std::ranges::find(archs().members(), std::string_view(type),
+                                       [](const Arch* arch) { return arch->huggingface_type; });
+  return type.empty() || found == archs().members().end() ? nullptr : *found;
+}
+
+}  // namespace
+
 const Arch* find_arch(const ModelFiles& files) {
   const auto named = [&](const Arch* arch) {
     return std::ranges::find(arch->huggingface, files.architecture) != arch->huggingface.end();
@@ -165,7 +179,7 @@ const Arch* find_arch(const ModelFiles& files) {
     if (arch->huggingface_type == files.architecture) return arch;
     if (named(arch)) return arch;
   }
-  return nullptr;
+  return files.kind == ModelFiles::Kind::gguf ? nullptr : text_arch(files);
 }
 
 Result<ArchSpec> read_arch_spec(const ModelFiles& files) {

@@ -53,6 +53,8 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(*files));
   MILLRACE_TRY_VOID(set_router(spec, files->path, options.router));
   const Arch& arch = *find_arch(*files);
+  if (const std::string unread = unread_tensors(*files, spec.layer_count()); !unread.empty() && options.warn)
+    options.warn(unread);
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
 }
 

@@ -49,6 +49,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
   batch.exits.reserve(static_cast<size_t>(options.streams));
+  if (runner->pool_->states().any()) batch.marks.reserve(static_cast<size_t>(options.limits.tokens));
   batch.output_rows.reserve(static_cast<size_t>(std::max(options.limits.tokens, options.limits.outputs)));
   reserve_tables(*runner->pool_, options.streams, options.limits.context, batch);
   for (auto& own : batch.window_spans) own.reserve(static_cast<size_t>(options.streams));

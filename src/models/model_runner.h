@@ -111,6 +111,13 @@ class ModelRunner {
     batch_.spans.back().exit = static_cast<int32_t>(batch_.exits.size());
     batch_.exits.push_back(gate);
   }
+  // The stream's recurrent state behind these tokens of the span, in ascending order, is copied into their slots.
+  void mark_states(std::span<const StateMark> marks) {
+    BatchSpan& span = batch_.spans.back();
+    span.mark = static_cast<int32_t>(batch_.marks.size());
+    span.mark_count = static_cast<int32_t>(marks.size());
+    batch_.marks.insert(batch_.marks.end(), marks.begin(), marks.end());
+  }
   // Sets the stream's blocks in a further group of the pool (kv/window_groups.h); called after begin(), for every group
   // in order. There the first token has slot `slot`, which differs if tokens of the first group were dropped.
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
@@ -129,7 +136,7 @@ class ModelRunner {
     add(0, position, output);
   }
   // Says which slots the tokens added since begin() see, if these are not all slots up to their own. At most once per
-  // stream, after its last add(). Not with recurrent layers (check_visible()).
+  // stream, after its last add(). With recurrent layers only trees, whose tokens have marks (mixers/marked_pieces.h).
   void see(const VisibleKeys& visible) { add_visibility(visible, batch_); }
   const Batch& batch() const { return batch_; }
   int64_t tokens() const { return batch_.size(); }

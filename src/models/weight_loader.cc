@@ -12,6 +12,7 @@ namespace {
 // Variants of a name with the prefixes that checkpoints add or omit.
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> out = {name, "language_model." + name};
+  if (name.starts_with("mtp.")) out.push_back("model." + name);
   for (std::string_view prefix : {"model.", "transformer.", "bert.", "roberta.", "new."}) {
     if (!name.starts_with(prefix)) continue;
     std::string rest = name.substr(prefix.size());
@@ -64,6 +65,12 @@ WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
       arch_(arch),
       has_parts_(std::ranges::any_of(files.tensors, [](const auto& one) { return is_weight_part(one.name); })) {}
 
+std::string WeightLoader::folder_name(std::string_view canonical) const {
+  std::string name = huggingface_name(arch_, canonical);
+  if (const auto& [from, to] = renamed_; !from.empty() && name.starts_with(from)) name.replace(0, from.size(), to);
+  return name;
+}
+
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
   if (files_.kind == ModelFiles::Kind::gguf) {
@@ -71,7 +78,7 @@ const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transpo
     if (!stored) stored = files_.find(canonical);
     return stored || !has_parts_ ? stored : find_factored(files_, canonical);
   }
-  std::string name = huggingface_name(arch_, canonical);
+  std::string name = folder_name(canonical);
   if (name.starts_with("^")) {
     if (transposed) *transposed = true;
     name.erase(0, 1);
@@ -85,7 +92,7 @@ const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transpo
 Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
   if (const StoredTensor* stored = find(canonical, transposed)) return stored;
   std::string name =
-      files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : huggingface_name(arch_, canonical);
+      files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : folder_name(canonical);
   return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name.empty() ? canonical : name));
 }
 

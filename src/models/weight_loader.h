@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/format.h"
@@ -17,6 +18,8 @@ namespace millrace {
 class WeightLoader {
  public:
   WeightLoader(const ModelFiles& files, const Arch& arch);
+  // Tensors of a Hugging Face folder whose names would begin with `from` begin with `to` instead.
+  void rename(std::string from, std::string to) { renamed_ = {std::move(from), std::move(to)}; }
 
   // The stored tensor, null if absent; of a factored matrix its .low_rank_b. `transposed` (may be null) is set if the
   // file stores [in, out].
@@ -39,6 +42,7 @@ class WeightLoader {
   Result<std::vector<float>> table(std::string_view canonical, int64_t rows, int64_t cols);
 
  private:
+  std::string folder_name(std::string_view canonical) const;
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
   Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows,
                                  int64_t cols);
@@ -46,6 +50,7 @@ class WeightLoader {
   const ModelFiles& files_;
   const Arch& arch_;
   bool has_parts_;  // some matrix of the file has weight parts
+  std::pair<std::string, std::string> renamed_;  // prefixes
 };
 
 }  // namespace millrace

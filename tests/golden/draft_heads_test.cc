@@ -176,9 +176,10 @@ class DraftLayers : public DraftPasses, public ::testing::WithParamInterface<std
     }
   }
 
+  bool predicts() const { return GetParam().starts_with("mtp"); }  // the layer is in the model's own files
   Result<std::unique_ptr<DraftLayer>> load_layer() {
     std::unique_ptr<DraftLayer> layer;
-    if (GetParam() == "mtp") {
+    if (predicts()) {
       MILLRACE_TRY(layer, MtpLayer::load(files_, target_->model(), table_, pool_, 64));
     } else {
       MILLRACE_TRY(layer, EagleLayer::load((kHeads / GetParam()).string(), target_->model(), table_, pool_, 64));
@@ -207,8 +208,9 @@ double error_of(std::vector<float> got, std::vector<float> want) {
 }
 
 TEST_P(DraftLayers, Matches) {
-  const Expected expected = testing::read_expected(kHeads / GetParam());
-  if (GetParam() == "mtp") load("mtp");
+  const fs::path path = kHeads / GetParam();
+  const Expected expected = testing::read_expected(path.extension() == ".gguf" ? path.parent_path() : path);
+  if (predicts()) load(GetParam().c_str());
   const auto loaded = load_layer();
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const DraftLayer& layer = **loaded;
@@ -235,8 +237,13 @@ TEST_P(DraftLayers, Matches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DraftLayers, ::testing::Values("eagle", "eagle3", "mtp"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, DraftLayers, ::testing::Values("eagle", "eagle3", "mtp", "mtp_qwen35", "mtp_qwen35/model.gguf",
+                                                        "mtp_qwen35moe", "mtp_qwen35moe/model.gguf"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace_if(name, [](char c) { return c == '/' || c == '.'; }, '_');
+                           return name;
+                         });
 
 class DraftHeadsRefused : public DraftHeads {
  protected:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer, an EAGLE-3 layer
 and Kangaroo's adapter in their published file formats, PaSS's look-ahead tokens and
-LongSpec's layer; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+LongSpec's layer; and a tiny DeepSeek-V3, Qwen3.5 and Qwen3.5-MoE with a layer for multi-token prediction. With the
+outputs that tests expect.
 Needs only Python. Same seeds, same files.
 
 The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
@@ -16,8 +17,9 @@ import random
 import struct
 
 import make_deepseek
+import make_qwen_next
 from golden_tokenizer import BOS, EOS, PAD, VOCAB_SIZE, write_tokenizer
-from make_mamba import Array, rms_norm, silu, times, write_json
+from make_mamba import Array, rms_norm, silu, times, write_gguf, write_json
 
 ROOT = pathlib.Path(__file__).resolve().parent / "draft_heads"
 TOKENS = 20
@@ -284,6 +286,59 @@ def mtp():
     write_tokenizer(ROOT / "mtp")
 
 
+# A Qwen3.5 of the target's width, whose layer of predictions has attention, and experts where the model has some. Weights
+# of norms are minus 1 in the folder.
+def mtp_qwen(name, seed, **changes):
+    text = make_qwen_next.config(
+        attn_output_gate=True, full_attention_interval=2, head_dim=8, hidden_size=CONFIG["hidden_size"],
+        layer_types=2 * make_qwen_next.LAYERS_OF_TWO, linear_key_head_dim=4, linear_value_head_dim=4,
+        max_position_embeddings=256, mtp_num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=make_qwen_next.ROPE, **changes)
+    count, width, eps = text["num_hidden_layers"], text["hidden_size"], text["rms_norm_eps"]
+    weights = make_qwen_next.make_weights(text, seed)
+    alone = dict(text, layer_types=["full_attention"], num_hidden_layers=1)
+    first = "model.layers.0."
+    layer = {key: array for key, array in make_qwen_next.make_weights(alone, seed + 1).items() if key.startswith(first)}
+    own = Drawn(seed + 2)
+    for norm in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+        own.vector(f"mtp.{norm}.weight", width, 0.3)
+    own.matrix("mtp.fc.weight", width, 2 * width, 1.5)
+    source = random.Random(seed + 3)
+    tokens = [source.randrange(120) for _ in range(TOKENS)]
+    normed = lambda x, key: rms_norm(x, [1 + w for w in {**weights, **own.tensors}[key + ".weight"].values], eps)
+    embedding = weights["model.embed_tokens.weight"].rows()
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"]).rows()
+    layers = [make_qwen_next.Layer(text, weights, i, None) for i in range(count)]
+    hidden = []
+    for position, token in enumerate(tokens):
+        row = embedding[token]
+        for one in layers:
+            row = one.step(row, position)
+        hidden.append(normed(row, "model.norm"))
+    predicting = make_qwen_next.Layer(alone, layer, 0, None)
+
+    def step(token, feature, position):
+        wide = normed(embedding[token], "mtp.pre_fc_norm_embedding") + normed(feature, "mtp.pre_fc_norm_hidden")
+        x = predicting.step(times(own.tensors["mtp.fc.weight"].rows(), wide), position)
+        x = normed(x, "mtp.norm")
+        return x, times(head, x)
+
+    outputs = draft(tokens, hidden, step)
+    assert min(one.expert_gap for one in layers + [predicting]) > make_qwen_next.MIN_EXPERT_GAP, "choose another seed"
+    arch = "qwen35moe" if "num_experts" in text else "qwen35"
+    moe = lambda part, tensors: make_qwen_next.stack_experts(part, tensors) if "num_experts" in text else tensors
+    renamed = {key.replace(first, "mtp.layers.0."): array for key, array in moe(alone, layer).items()}
+    save(ROOT / name, text, {**moe(text, weights), **renamed, **own.tensors}, tokens, *outputs)
+    write_tokenizer(ROOT / name)
+    behind = {key.replace(first, f"model.layers.{count}."): array for key, array in layer.items()}
+    tensors = make_qwen_next.gguf_tensors(arch, text, {**weights, **behind})
+    for key, stored in (("pre_fc_norm_embedding", "enorm"), ("pre_fc_norm_hidden", "hnorm"),
+                        ("norm", "shared_head_norm"), ("fc", "eh_proj")):
+        array, plus = own.tensors[f"mtp.{key}.weight"], 0 if key == "fc" else 1
+        tensors[f"blk.{count}.nextn.{stored}.weight"] = Array(array.shape, lambda i, a=array, p=plus: p + a.values[i])
+    write_gguf(ROOT / name / "model.gguf", make_qwen_next.gguf_keys(arch, text), tensors)
+
+
 def floats(rows):
     return base64.b64encode(struct.pack(f"<{sum(map(len, rows))}f", *(v for row in rows for v in row))).decode()
 
@@ -375,6 +430,9 @@ def main():
     assert len(cases) >= 5
     write_json(ROOT / "longspec" / "expected.json", {"cases": cases})
     mtp()
+    mtp_qwen("mtp_qwen35", 91, architectures=["Qwen3_5ForCausalLM"], intermediate_size=24, model_type="qwen3_5_text")
+    mtp_qwen("mtp_qwen35moe", 96, architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text",
+             tie_word_embeddings=True, **make_qwen_next.EXPERTS)
 
 
 if __name__ == "__main__":

@@ -208,8 +208,7 @@ TEST(DraftModel, AnEvictorDropsTokensOfBothModels) {
 // What does not go together is refused, and the message says what to do.
 TEST(DraftModel, Refusals) {
   const auto model = load_for(golden_model("llama"), *select_isa());
-  const auto mamba = load_for(golden_model("mamba"), *select_isa());
-  ASSERT_TRUE(model && mamba);
+  ASSERT_TRUE(model);
   const auto error_of = [](const std::shared_ptr<const LanguageModel>& of, const EngineOptions& o) {
     const auto made = EngineCore::create(of, o);
     return made.ok() ? Error{} : made.error();
@@ -235,10 +234,6 @@ TEST(DraftModel, Refusals) {
                   "model of attention layers",
                   golden_model("mamba")));
   o.drafter = draft_of("llama", 4);
-  EXPECT_EQ(error_of(mamba, o).message,
-            "drafter draft does not go with this model: it has recurrent layers, with which no second "
-            "model shares blocks; "
-            "use ngram");
   o.kv_format = "kivi";
   EXPECT_EQ(error_of(model, o).message,
             "drafter draft does not go with KV format kivi: it encodes whole blocks of one model; use f16 or another "

@@ -232,7 +232,7 @@ TEST(RecurrentMemory, StatesAreCounted) {
   constexpr int64_t kState = 3 * 64 * (3 + 16) * 4;
   EXPECT_EQ((KvLayout{find_format("f32"), 16, model->parts().model->kv_layers()}.state_bytes()), kState);
   for (const auto& [streams, resident, swap, drafter, states] :
-       {std::tuple{8, 0, 0, "", 8}, {8, 12, 0, "", 12}, {8, 0, 64, "", 16}, {8, 0, 64, "ngram", 24}}) {
+       {std::tuple{8, 0, 0, "", 8}, {8, 12, 0, "", 12}, {8, 0, 64, "", 16}, {8, 0, 64, "ngram:k=5", 16 + 8 * 5}}) {
     EngineOptions o = options();
     o.max_streams = streams;
     o.resident_streams = resident;
@@ -243,6 +243,13 @@ TEST(RecurrentMemory, StatesAreCounted) {
     EXPECT_EQ(core->stats().states_free, states);
     EXPECT_EQ(core->stats().kv_bytes, states * kState) << "blocks have no bytes";
   }
+  EngineOptions chosen = options();
+  chosen.max_streams = 8;
+  chosen.drafter = "ngram:k=20";
+  chosen.draft_length = "auto";
+  EXPECT_EQ(make_core(model, chosen)->stats().states, 8 + 20) << "one draft of any length, or two tokens a stream";
+  chosen.drafter = "ngram:k=5";
+  EXPECT_EQ(make_core(model, chosen)->stats().states, 8 + 2 * 8);
 }
 
 // Layers of attention and a state space: a stream holds blocks and a slot.

@@ -1,6 +1,7 @@
 // Qwen3-Next and Qwen3.5: three of four layers have a gated delta net, the others attention whose output has a gate.
 // GGUF files hold the norms' weights with 1 added, and -exp(A_log); those of Qwen3.5 have the value heads in another
-// order than its folders. Layers that predict further tokens, and the vision part, are left out.
+// order than its folders. The vision part is left out, and a layer that predicts further tokens is of the drafter mtp
+// (models/draft_heads/mtp_layer.h).
 #include <fmt/format.h>
 
 #include "base/ordered_json.h"

@@ -42,6 +42,16 @@ void for_staying(const BatchSpan& span, const std::vector<uint8_t>& stops, const
   }
 }
 
+// The marks of the rows that are in the last span of `to`, whose first row is row `first` of `from`.
+void keep_marks(const Batch& from, const BatchSpan& span, int64_t first, Batch& to) {
+  BatchSpan& kept = to.spans.back();
+  kept.mark = static_cast<int32_t>(to.marks.size());
+  for (const StateMark& mark : from.marks_of(span))
+    if (const int64_t row = span.begin + mark.row - first; row >= 0 && row < kept.count)
+      to.marks.push_back({row, mark.slot});
+  kept.mark_count = static_cast<int32_t>(std::ssize(to.marks) - kept.mark);
+}
+
 // Output rows that stop go to the end of the residual, by way of `normed`, which no layer uses now.
 void leave(const ArchSpec& spec, const Batch& from, ForwardContext& context, Batch& to) {
   ExitedRows& exits = context.exits;
@@ -110,6 +120,7 @@ void keep_staying(const Batch& from, const std::vector<uint8_t>& leaves, Batch& 
         spans.push_back(span);
       };
       keep(from.spans[s], to.spans);
+      keep_marks(from, from.spans[s], first, to);
       for (size_t g = 0; g < from.window_spans.size(); ++g)
         if (!from.window_spans[g].empty()) keep(from.window_spans[g][s], to.window_spans[g]);
       for (int64_t t = first; t < first + count; ++t) {

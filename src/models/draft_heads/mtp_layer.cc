@@ -22,6 +22,22 @@ const std::vector<TensorName> kMtpNames = {
 };
 const Arch kMtpParts = {.name = "mtp", .huggingface_type = "", .summary = "", .paper = "", .names = kMtpNames};
 
+// Folders of Qwen3-Next and Qwen3.5 number their layers for predictions from 0.
+const std::vector<TensorName> kQwenMtpNames = {
+    {"blk.{l}.nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight"},
+    {"blk.{l}.nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight"},
+    {"blk.{l}.nextn.eh_proj.weight", "mtp.fc.weight"},
+    {"blk.{l}.nextn.shared_head_norm.weight", "mtp.norm.weight"},
+};
+const Arch kQwenMtpParts = {.name = "mtp", .huggingface_type = "", .summary = "", .paper = "", .names = kQwenMtpNames};
+
+// The sizes of the layer: those of the model's last layer of attention; null: there is none.
+const LayerSpec* last_attention(const ArchSpec& spec) {
+  const auto found = std::find_if(spec.layers.rbegin(), spec.layers.rend(),
+                                  [](const LayerSpec& layer) { return !keeps(layer, StateKind::recurrent); });
+  return found == spec.layers.rend() ? nullptr : &*found;
+}
+
 int64_t widest_mtp_row(int64_t cols) {
   int64_t bytes = 0;
   for (Activation kind : kActivations) bytes = std::max(bytes, activation_row_bytes(kind, cols));
@@ -38,13 +54,16 @@ Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFile
   made->spec_ = target.spec();
   ArchSpec& spec = made->spec_;
   const std::string prefix = fmt::format("blk.{}.", spec.layer_count());
-  WeightLoader loader(*made->files_, kMtpParts);
-  if (!loader.find(prefix + "nextn.eh_proj.weight") || spec.norm != NormKind::rms || !spec.pre_norm)
+  const std::string join = prefix + "nextn.eh_proj.weight";
+  made->numbered_apart_ = WeightLoader(*made->files_, kQwenMtpParts).find(join) && !WeightLoader(*made->files_, kMtpParts).find(join);
+  WeightLoader loader(*made->files_, made->numbered_apart_ ? kQwenMtpParts : kMtpParts);
+  const LayerSpec* const sizes = last_attention(spec);
+  if (!loader.find(join) || !sizes || spec.norm != NormKind::rms || !spec.pre_norm)
     return Error::unsupported(
         fmt::format("{}: no layer that predicts further tokens is stored behind the model's {} layers; choose another "
                     "drafter",
                     made->files_->path, spec.layer_count()));
-  spec.layers = {spec.layers.back()};
+  spec.layers = {LayerSpec(*sizes)};
   for (const RopeSpec& rope : spec.ropes) {
     made->rope_frequencies_.push_back(rope_frequencies(rope, context));
     made->rope_scales_.push_back(rope_scale(rope));
@@ -52,8 +71,11 @@ Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFile
   const int64_t width = spec.width;
   MILLRACE_TRY(made->token_norm_.scale, loader.vector(prefix + "nextn.enorm.weight", width));
   MILLRACE_TRY(made->feature_norm_.scale, loader.vector(prefix + "nextn.hnorm.weight", width));
-  MILLRACE_TRY(made->output_norm_.scale, loader.vector(prefix + "nextn.shared_head_norm.weight", width));
-  MILLRACE_TRY(made->join_, loader.matrix(prefix + "nextn.eh_proj.weight", width, 2 * width));
+  MILLRACE_TRY(made->output_norm_.scale, loader.optional_vector(prefix + "nextn.shared_head_norm.weight", width));
+  if (made->output_norm_.scale.empty()) {
+    MILLRACE_TRY(made->output_norm_.scale, loader.vector("output_norm.weight", width));
+  }
+  MILLRACE_TRY(made->join_, loader.matrix(join, width, 2 * width));
   MILLRACE_TRY(made->head_, loader.optional_matrix(prefix + "nextn.shared_head_head.weight", spec.vocab, width));
   MILLRACE_TRY_VOID(made->load_layer(prefix));
   std::vector<Weight*> all = {&made->join_};
@@ -69,6 +91,7 @@ Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFile
 
 Result<void> MtpLayer::load_layer(const std::string& prefix) {
   WeightLoader loader(*files_, *find_arch(*files_));
+  if (numbered_apart_) loader.rename(fmt::format("model.layers.{}.", target_.spec().layer_count()), "mtp.layers.0.");
   LayerSpec& sizes = spec_.layers[0];
   MILLRACE_TRY(layer_.attention_norm.scale, loader.vector(prefix + "attn_norm.weight", spec_.width));
   MILLRACE_TRY(layer_.mlp_norm.scale, loader.vector(prefix + "ffn_norm.weight", spec_.width));

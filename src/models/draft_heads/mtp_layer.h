@@ -1,15 +1,17 @@
 // The multi-token-prediction layer of DeepSeek-V3 (DeepSeek-AI, 2024, DeepSeek-V3 Technical Report, section 2.2), which
 // is stored behind the model's layers and drafts for it:
 //
-//   x = EH [norm(embedding); norm(feature)];  then a layer like the model's last one;  feature = norm(x);
+//   x = EH [norm(embedding); norm(feature)];  then a layer like the model's last one with attention;
+//   feature = norm(x);
 //   logits = head of the feature
 //
 // The model's features are its final hidden states, after the last norm; the layer's features are after its own norm.
 // If there are several such layers, the first one is used for all tokens of a draft.
 //
 // Tensors, of layer L = num_hidden_layers: those of a layer, and model.layers.L.enorm, hnorm, eh_proj, shared_head.norm
-// and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. A layer
-// without a head uses the model's; the embedding table is the model's, a copy of it is not read.
+// and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. Folders of
+// Qwen3-Next and Qwen3.5 have mtp.layers.0, mtp.pre_fc_norm_embedding, pre_fc_norm_hidden, fc and norm. A layer without a
+// head or a last norm uses the model's; the embedding table is the model's, a copy of it is not read.
 #pragma once
 
 #include <memory>
@@ -43,6 +45,7 @@ class MtpLayer final : public DraftLayer {
                             ForwardContext& context) const;
 
   std::shared_ptr<const ModelFiles> files_;
+  bool numbered_apart_ = false;  // a folder with mtp.layers.0
   DraftWeights weights_;
   LayerWeights layer_;
   Weight join_;  // EH

@@ -18,7 +18,7 @@
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
 #include "models/mixers/head_matrices.h"
-#include "models/mixers/mixer.h"
+#include "models/mixers/marked_pieces.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -121,10 +121,6 @@ Result<void> load_delta_net(WeightLoader& loader, const std::string& prefix, con
 
 const Weight& qkv_matrix(const LayerWeights& weights) { return delta_net(weights).qkv; }
 
-float* delta_slot(const MixerCall& call, const BatchSpan& span) {
-  return call.context.kv().states().values(call.context.first_kv_layer + call.index, span.state);
-}
-
 void project_delta(const MixerCall& call, const ActivationRows& x, const DeltaRows& rows) {
   ForwardContext& context = call.context;
   const DeltaWeights& weights = delta_net(call.weights);
@@ -174,22 +170,24 @@ void set_steps(const MixerCall& call, const DeltaRows& rows, const BatchSpan& sp
 }
 
 // rows.mixed = silu(conv(rows.in)) of some channels of a span; a stream's first token begins with an empty window.
-void convolve_delta(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t first,
+void convolve_delta(const MixerCall& call, const DeltaRows& rows, const BatchSpan& whole, int64_t first,
                     int64_t channels) {
   const SsmSpec& ssm = call.layer.ssm;
   const int64_t width = delta_convolved(ssm);
-  float* window = delta_slot(call, span) + first;
-  for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
-  call.context.kernels().causal_conv({.tokens = span.count,
-                                      .channels = channels,
-                                      .taps = ssm.taps,
-                                      .stride = width,
-                                      .weight = delta_net(call.weights).conv.data() + first,
-                                      .window = window,
-                                      .x = rows.in + span.begin * width + first,
-                                      .x_stride = width,
-                                      .y = rows.mixed + span.begin * width + first,
-                                      .y_stride = width});
+  run_marked_pieces(call, whole, {first, channels, ssm.taps - 1, width}, [&](const BatchSpan& span) {
+    float* window = state_values(call, span.state) + first;
+    for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
+    call.context.kernels().causal_conv({.tokens = span.count,
+                                        .channels = channels,
+                                        .taps = ssm.taps,
+                                        .stride = width,
+                                        .weight = delta_net(call.weights).conv.data() + first,
+                                        .window = window,
+                                        .x = rows.in + span.begin * width + first,
+                                        .x_stride = width,
+                                        .y = rows.mixed + span.begin * width + first,
+                                        .y_stride = width});
+  });
 }
 
 // Divides a head's queries or keys by their lengths, and queries by the square root of their dims, too.
@@ -226,7 +224,7 @@ void update_columns(const MixerCall& call, const DeltaRows& rows, const BatchSpa
   const StepPlace steps = step_place(call, at.head);
   const float* rate = rows.beta + steps.first + span.begin * steps.stride;
   const float* q = rows.mixed + span.begin * width + group * ssm.state;
-  float* state = at.of(delta_slot(call, span) + (ssm.taps - 1) * width, ssm.state, dim);
+  float* state = at.of(state_values(call, span.state) + (ssm.taps - 1) * width, ssm.state, dim);
   if (span.first_slot == 0) std::fill_n(state, ssm.state * at.count, 0.0f);
   matrix_scan_kernel(call.context.kernels().isa)(
       {.tokens = span.count,
@@ -266,7 +264,8 @@ void begin_delta_net(const MixerCall& call, const ActivationRows& x) {
   const int64_t spans = std::ssize(call.batch.spans), heads = 2 * ssm.groups + ssm.heads;
   for_rows(call.context, spans * heads, 8 * ssm.taps * ssm.state * call.batch.size() / spans,
            [&](int64_t i) { prepare_head(call, rows, call.batch.spans[static_cast<size_t>(i / heads)], i % heads); });
-  for_matrix_columns(call, [&](const BatchSpan& span, MatrixColumns at) { update_columns(call, rows, span, at); });
+  const int64_t window = (ssm.taps - 1) * delta_convolved(ssm);
+  for_matrix_columns(call, window, [&](const BatchSpan& span, MatrixColumns at) { update_columns(call, rows, span, at); });
   gate_delta_heads(call, rows);
 }
 

@@ -9,7 +9,7 @@
 
 #include "kernels/matrix_scan.h"
 #include "models/blocks/blocks.h"
-#include "models/mixers/mixer.h"
+#include "models/mixers/marked_pieces.h"
 
 namespace millrace {
 
@@ -21,17 +21,20 @@ struct MatrixColumns {
   float* of(float* matrices, int64_t keys, int64_t dim) const { return matrices + keys * (head * dim + first); }
 };
 
-// Calls update(span, columns) for every span, and all columns of every head, on all threads.
+// Calls update(piece, columns) on all threads, for every span's pieces between its marks, and all columns of every head.
+// The matrices begin behind `before` values of a layer's state.
 template <typename Update>
-void for_matrix_columns(const MixerCall& call, const Update& update) {
+void for_matrix_columns(const MixerCall& call, int64_t before, const Update& update) {
   const SsmSpec& ssm = call.layer.ssm;
   const int64_t dim = ssm.inner / ssm.heads, groups = (dim + kMatrixScanColumns - 1) / kMatrixScanColumns;
   const int64_t spans = std::ssize(call.batch.spans), units = ssm.heads * groups;
   for_rows(call.context, spans * units, 4 * ssm.state * std::min(dim, kMatrixScanColumns) * call.batch.size() / spans,
            [&](int64_t i) {
              const int64_t first = i % groups * kMatrixScanColumns;
-             update(call.batch.spans[static_cast<size_t>(i / units)],
-                    MatrixColumns{i % units / groups, first, std::min(kMatrixScanColumns, dim - first)});
+             const MatrixColumns at{i % units / groups, first, std::min(kMatrixScanColumns, dim - first)};
+             const StatePart part{before + ssm.state * (at.head * dim + at.first), ssm.state * at.count};
+             run_marked_pieces(call, call.batch.spans[static_cast<size_t>(i / units)], part,
+                               [&](const BatchSpan& piece) { update(piece, at); });
            });
 }
 

@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "models/blocks/blocks.h"
-#include "models/mixers/mixer.h"
+#include "models/mixers/marked_pieces.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -112,29 +112,28 @@ Result<void> load_mamba(WeightLoader& loader, const std::string& prefix, const A
 
 const Weight& in_matrix(const LayerWeights& weights) { return mamba(weights).in; }
 
-// Calls body(span, first channel, channels) for every stream of the batch and block of channels.
+// Calls body(span, first channel, channels) for every stream of the batch and block of channels, which updates `rows`
+// values of the state for each channel, from row `from` of the state on; piece by piece if the span has marks.
 template <typename Body>
-void for_channels(const MixerCall& call, int64_t values, const Body& body) {
+void for_channels(const MixerCall& call, int64_t values, int64_t from, int64_t rows, const Body& body) {
   const int64_t inner = call.layer.ssm.inner;
   const int64_t blocks = (inner + kChannels - 1) / kChannels;
   const auto unit = [&](int64_t i) {
-    const int64_t first = i % blocks * kChannels;
-    body(call.batch.spans[static_cast<size_t>(i / blocks)], first, std::min(kChannels, inner - first));
+    const int64_t first = i % blocks * kChannels, channels = std::min(kChannels, inner - first);
+    run_marked_pieces(call, call.batch.spans[static_cast<size_t>(i / blocks)],
+                      {from * inner + first, channels, rows, inner},
+                      [&](const BatchSpan& piece) { body(piece, first, channels); });
   };
   for_rows(call.context, std::ssize(call.batch.spans) * blocks,
            values * kChannels * call.batch.size() / std::ssize(call.batch.spans), unit);
-}
-
-float* window_of(const MixerCall& call, const BatchSpan& span) {
-  return call.context.kv().states().values(call.context.first_kv_layer + call.index, span.state);
 }
 
 // x = silu(conv(x)); a stream's first token begins with an empty window and state.
 void convolve(const MixerCall& call, const MambaRows& rows) {
   const SsmSpec& ssm = call.layer.ssm;
   const MambaWeights& weights = mamba(call.weights);
-  for_channels(call, 8 * ssm.taps, [&](const BatchSpan& span, int64_t first, int64_t channels) {
-    float* window = window_of(call, span) + first;
+  for_channels(call, 8 * ssm.taps, 0, ssm.taps - 1, [&](const BatchSpan& span, int64_t first, int64_t channels) {
+    float* window = state_values(call, span.state) + first;
     for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1 + ssm.state; ++k)
       std::fill_n(window + k * ssm.inner, channels, 0.0f);
     call.context.kernels().causal_conv({.tokens = span.count,
@@ -154,7 +153,7 @@ void convolve(const MixerCall& call, const MambaRows& rows) {
 void scan(const MixerCall& call, const MambaRows& rows) {
   const SsmSpec& ssm = call.layer.ssm;
   const MambaWeights& weights = mamba(call.weights);
-  for_channels(call, 16 * ssm.state, [&](const BatchSpan& span, int64_t first, int64_t channels) {
+  for_channels(call, 16 * ssm.state, ssm.taps - 1, ssm.state, [&](const BatchSpan& span, int64_t first, int64_t channels) {
     const float* params = rows.params + span.begin * params_width(ssm) + ssm.rank;
     const int64_t at = span.begin * ssm.inner + first;
     call.context.kernels().selective_scan({.tokens = span.count,
@@ -163,7 +162,7 @@ void scan(const MixerCall& call, const MambaRows& rows) {
                                            .stride = ssm.inner,
                                            .a = weights.a.data() + first,
                                            .d = weights.d.data() + first,
-                                           .state = window_of(call, span) + (ssm.taps - 1) * ssm.inner + first,
+                                           .state = state_values(call, span.state) + (ssm.taps - 1) * ssm.inner + first,
                                            .x = rows.x + at,
                                            .step = rows.step + at,
                                            .y = rows.x + at,

@@ -17,7 +17,7 @@
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
 #include "models/mixers/head_matrices.h"
-#include "models/mixers/mixer.h"
+#include "models/mixers/marked_pieces.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -120,10 +120,6 @@ Result<void> load_mamba2(WeightLoader& loader, const std::string& prefix, const 
 
 const Weight& in_matrix_of_heads(const LayerWeights& weights) { return mamba2(weights).in; }
 
-float* slot_of(const MixerCall& call, const BatchSpan& span) {
-  return call.context.kv().states().values(call.context.first_kv_layer + call.index, span.state);
-}
-
 // Multiplies the five parts of the first product's rows by their factors.
 void scale_parts(const MixerCall& call, const Mamba2Rows& rows) {
   const SsmSpec& ssm = call.layer.ssm;
@@ -137,23 +133,25 @@ void scale_parts(const MixerCall& call, const Mamba2Rows& rows) {
 }
 
 // rows.x = silu(conv(x, B, C)) of some channels of a span; a stream's first token begins with an empty window.
-void convolve_parts(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, int64_t first) {
+void convolve_parts(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& whole, int64_t first) {
   const SsmSpec& ssm = call.layer.ssm;
   const Mamba2Weights& weights = mamba2(call.weights);
   const int64_t width = convolved(ssm), channels = std::min(kConvChannels, width - first);
-  float* window = slot_of(call, span) + first;
-  for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
-  call.context.kernels().causal_conv({.tokens = span.count,
-                                      .channels = channels,
-                                      .taps = ssm.taps,
-                                      .stride = width,
-                                      .weight = weights.conv.data() + first,
-                                      .bias = weights.conv_bias.empty() ? nullptr : weights.conv_bias.data() + first,
-                                      .window = window,
-                                      .x = rows.in + span.begin * in_width(ssm) + ssm.inner + first,
-                                      .x_stride = in_width(ssm),
-                                      .y = rows.x + span.begin * width + first,
-                                      .y_stride = width});
+  run_marked_pieces(call, whole, {first, channels, ssm.taps - 1, width}, [&](const BatchSpan& span) {
+    float* window = state_values(call, span.state) + first;
+    for (int64_t k = 0; span.first_slot == 0 && k < ssm.taps - 1; ++k) std::fill_n(window + k * width, channels, 0.0f);
+    call.context.kernels().causal_conv({.tokens = span.count,
+                                        .channels = channels,
+                                        .taps = ssm.taps,
+                                        .stride = width,
+                                        .weight = weights.conv.data() + first,
+                                        .bias = weights.conv_bias.empty() ? nullptr : weights.conv_bias.data() + first,
+                                        .window = window,
+                                        .x = rows.in + span.begin * in_width(ssm) + ssm.inner + first,
+                                        .x_stride = in_width(ssm),
+                                        .y = rows.x + span.begin * width + first,
+                                        .y_stride = width});
+  });
 }
 
 double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
@@ -194,7 +192,7 @@ void scan_head_columns(const MixerCall& call, const Mamba2Rows& rows, const Batc
   const float* x = rows.x + span.begin * width;
   const float* b = x + ssm.inner + at.head / (ssm.heads / ssm.groups) * ssm.state;
   const float* step = rows.steps + span.begin * ssm.heads + at.head;
-  float* state = at.of(slot_of(call, span) + (ssm.taps - 1) * width, ssm.state, dim);
+  float* state = at.of(state_values(call, span.state) + (ssm.taps - 1) * width, ssm.state, dim);
   if (span.first_slot == 0) std::fill_n(state, ssm.state * at.count, 0.0f);
   matrix_scan_kernel(call.context.kernels().isa)({.tokens = span.count,
                                                   .keys = ssm.state,
@@ -237,7 +235,8 @@ void begin_mamba2(const MixerCall& call, const ActivationRows& x) {
           {{{static_cast<int32_t>(call.index), LinearKind::ssm_in}, mamba2(call.weights).in, none, rows.in}});
   scale_parts(call, rows);
   prepare_parts(call, rows);
-  for_matrix_columns(call, [&](const BatchSpan& span, MatrixColumns at) { scan_head_columns(call, rows, span, at); });
+  const int64_t window = (call.layer.ssm.taps - 1) * convolved(call.layer.ssm);
+  for_matrix_columns(call, window, [&](const BatchSpan& span, MatrixColumns at) { scan_head_columns(call, rows, span, at); });
   finish_heads(call, rows);
 }
 

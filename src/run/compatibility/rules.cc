@@ -36,9 +36,6 @@ constexpr Rule kRules[] = {
     {&kDocumentsApart, &kNoKeys, "it computes no keys that could move", "send the documents without a context"},
 
     // Drafters.
-    {&kDraftModel, &kRecurrent, "it has recurrent layers, with which no second model shares blocks", "use ngram"},
-    {&kDraftsTrees, &kRecurrent, "it has recurrent layers, whose state is of one chain of tokens", kUseChains},
-    {&kSkipsLayers, &kRecurrent, "it has recurrent layers, whose state a draft would move on", "use ngram"},
     {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
     {&kSkipsLayers, &kEncodes, "it encodes whole blocks, in which a draft's keys cannot be replaced", kUseRows},
     {&kDraftsTrees, &kEncodes, "it encodes whole blocks, in which tokens of a tree cannot move",

@@ -16,7 +16,7 @@ int64_t SelfRunner::memory(const Sizes& sizes, int threads, const KvLayout&) con
 
 Result<void> SelfRunner::start(ModelRunner& target, int64_t /*first_layer*/, const Sizes& sizes) {
   runner_ = &target;
-  if (layers_ > 0) {
+  if (layers_ > 0 && !target.kv().layout().recurrent()) {
     first_.emplace(layers_, width_, sizes.tokens);
     running_.reserve(static_cast<size_t>(sizes.tokens));
   }
@@ -26,10 +26,23 @@ Result<void> SelfRunner::start(ModelRunner& target, int64_t /*first_layer*/, con
   return {};
 }
 
+namespace {
+
+// The slot of the state on which the run's tokens are computed.
+StateId drafting_state(ModelRunner& runner, const DraftRun& run) {
+  const Sequence& s = *run.stream;
+  if (s.kv.marks.empty()) return s.kv.state;
+  const StateId slot = s.kv.marks.back().slot;
+  if (run.first == s.computed) runner.kv().states().copy(s.kv.state, slot);
+  return slot;
+}
+
+}  // namespace
+
 void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
   const Sequence& s = *run.stream;
   const LoraMix& mix = run.owner->adapters;
-  runner.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+  runner.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, drafting_state(runner, run));
   if (run.first >= s.prompt_tokens) runner.answers();
   for (size_t g = 0; g < s.kv.windows.size(); ++g)
     runner.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,

@@ -2,7 +2,8 @@
 // left out of the pass. It runs through the engine's own ModelRunner between two steps. The keys and values that it
 // stores for drafted tokens are those of the chunk that verifies them, in the same slots, so the step overwrites them
 // before anything reads them. If only the first layers draft, their keys and values are already those of the step,
-// which continues behind these layers with the rows that the runner keeps. Engine thread only.
+// which continues behind these layers with the rows that the runner keeps. Recurrent layers draft on a copy of the
+// stream's state, and the step then runs every layer. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -18,7 +19,8 @@
 namespace millrace {
 
 // Adds the tokens of a run to the runner's batch as the executor adds a chunk of a stream that decodes; `outputs`: its
-// last one as an output row.
+// last one as an output row. A recurrent state is copied into the slot of the chunk's last mark, which the step
+// overwrites, and moves on there.
 void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs);
 
 // Bytes of the rows being drawn, one a thread, of a model that runs through the engine's own ModelRunner.

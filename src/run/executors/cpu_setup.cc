@@ -22,6 +22,13 @@ int64_t draft_rows(const EngineOptions& options, int64_t longest) {
   return options.draft_length == "auto" ? std::min(most, std::max(longest, kChosenRows)) : most;
 }
 
+// Slots for the states behind drafted tokens of recurrent models. Where the lengths of drafts are chosen, long drafts in
+// many streams do not pay, and a state takes much memory.
+int64_t draft_states(const EngineOptions& options, int64_t longest) {
+  const int64_t most = options.max_streams * longest;
+  return options.draft_length == "auto" ? std::min(most, std::max(longest, 2 * options.max_streams)) : most;
+}
+
 ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t context) {
   const int64_t tokens = std::max(options.batch_tokens, options.max_streams);
   return {.tokens = tokens,
@@ -113,10 +120,10 @@ Result<void> CpuSetup::plan_places() {
     places_.swapped = places_.streams;
     places_.swapped_blocks = bytes / std::max<int64_t>(1, layout_.block_bytes()) + places_.streams;
   }
-  const bool recurrent = layout_.recurrent();
   if (layout_.state_bytes() > 0) {
-    // One state for each running stream, each swapped one, and each snapshot before drafted tokens.
-    places_.states = places_.streams * (plan_.tier ? 2 : 1) + (!plan_.drafter || !recurrent ? 0 : options_.max_streams);
+    // One state for each running stream, each swapped one, and each drafted token that is verified.
+    places_.states = places_.streams * (plan_.tier ? 2 : 1);
+    if (layout_.recurrent()) places_.states += draft_states(options_, plan_.longest_draft());
   }
   return {};
 }

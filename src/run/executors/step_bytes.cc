@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kInputMark = "MRI1", kOutputMark = "MRO1";  // frozen
+constexpr std::string_view kInputMark = "MRI2", kOutputMark = "MRO1";  // frozen
 constexpr int64_t kMaxIndex = int64_t{1} << 48;                        // of tokens in a stream
 
 // Calls `each` for every field of a value, in the order of the bytes.
@@ -22,6 +22,8 @@ void visit_fields(Value& value, const Each& each) {
     each(value);
   } else if constexpr (std::is_same_v<Plain, StepWindow>) {
     each(value.slot), each(value.blocks);
+  } else if constexpr (std::is_same_v<Plain, StateMark>) {
+    each(value.row), each(value.slot);
   } else if constexpr (std::is_same_v<Plain, StepMass>) {
     each(value.chunk), each(value.blocks);
   } else if constexpr (std::is_same_v<Plain, KeySegment>) {
@@ -31,7 +33,7 @@ void visit_fields(Value& value, const Each& each) {
     each(value.stream), each(value.first), each(value.slot), each(value.keys);
     each(value.tokens), each(value.drafted), each(value.tree), each(value.outputs);
     each(value.blocks), each(value.windows), each(value.segments), each(value.segment_heads);
-    each(value.documents.power), each(value.documents.most), each(value.state);
+    each(value.documents.power), each(value.documents.most), each(value.marks), each(value.state);
     each(value.sees), each(value.answers), each(value.samples), each(value.observed);
   }
 }
@@ -110,7 +112,7 @@ class StepReader {
 template <typename Input, typename Visit>
 void visit_arrays(Input& input, const Visit& visit) {
   visit(input.chunks), visit(input.tokens), visit(input.positions), visit(input.blocks);
-  visit(input.windows), visit(input.segments), visit(input.parents);
+  visit(input.windows), visit(input.segments), visit(input.parents), visit(input.marks);
 }
 
 bool within(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
@@ -128,7 +130,8 @@ bool chunk_fits(const StepChunk& chunk, const StepBounds& bounds) {
          covers(chunk.blocks, chunk.slot, chunk.tokens, bounds.block_tokens) &&
          within(chunk.windows, 0, bounds.groups - 1) && chunk.segment_heads >= 1 && chunk.segments >= 0 &&
          chunk.segments % chunk.segment_heads == 0 && (chunk.sees || chunk.segments == 0) &&
-         within(chunk.documents.most, 0, kMaxChosenDocuments) && chunk.state >= -1;
+         within(chunk.documents.most, 0, kMaxChosenDocuments) &&
+         within(chunk.state, -1, bounds.states - 1) && (chunk.state >= 0 || chunk.marks == 0);
 }
 
 // The chunks have the arrays' entries, no more and no fewer. Sums of entries do not overflow: each is at most the
@@ -142,7 +145,7 @@ class ChunkSums {
       if (!chunk_fits(chunk, bounds_) || !add(chunk)) return false;
     return tokens_ == input_.tokens.size() && tokens_ == input_.positions.size() && blocks_ == input_.blocks.size() &&
            windows_ == input_.windows.size() && segments_ == input_.segments.size() &&
-           parents_ == input_.parents.size() && tokens_ <= static_cast<size_t>(bounds_.tokens) &&
+           parents_ == input_.parents.size() && marks_ == input_.marks.size() && tokens_ <= static_cast<size_t>(bounds_.tokens) &&
            outputs_ <= bounds_.outputs;
   }
 
@@ -155,6 +158,7 @@ class ChunkSums {
     if (!take(parents_, chunk.tree, input_.parents.size())) return false;
     for (size_t i = first; i < parents_; ++i)
       if (!within(input_.parents[i], -1, static_cast<int64_t>(i - first) - 1)) return false;
+    if (!add_marks(chunk)) return false;
     for (int64_t g = 0; g < chunk.windows; ++g) {
       if (windows_ == input_.windows.size()) return false;
       const StepWindow& window = input_.windows[windows_++];
@@ -165,6 +169,18 @@ class ChunkSums {
     outputs_ += chunk.outputs;
     return true;
   }
+  bool add_marks(const StepChunk& chunk) {
+    const size_t first = marks_;
+    if (!take(marks_, chunk.marks, input_.marks.size())) return false;
+    int64_t before = -1;
+    for (const StateMark& mark : std::span(input_.marks).subspan(first, marks_ - first)) {
+      if (!within(mark.row, before + 1, chunk.tokens - 1) || !within(mark.slot, 0, bounds_.states - 1) ||
+          mark.slot == chunk.state)
+        return false;
+      before = mark.row;
+    }
+    return true;
+  }
   static bool take(size_t& sum, int64_t count, size_t size) {
     if (count < 0 || static_cast<uint64_t>(count) > size - sum) return false;
     sum += static_cast<size_t>(count);
@@ -173,7 +189,7 @@ class ChunkSums {
 
   const StepInput& input_;
   const StepBounds& bounds_;
-  size_t tokens_ = 0, blocks_ = 0, windows_ = 0, segments_ = 0, parents_ = 0;
+  size_t tokens_ = 0, blocks_ = 0, windows_ = 0, segments_ = 0, parents_ = 0, marks_ = 0;
   int64_t outputs_ = 0;
 };
 

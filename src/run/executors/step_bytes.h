@@ -1,7 +1,7 @@
 // Writes the values of a step to bytes and reads them back, for executors in other processes and for recordings. All
 // numbers are little-endian. The bytes begin with a mark of their kind and version, then the counts of the arrays:
 //
-//   input    "MRI1"  counts of 7 arrays   chunks  tokens  positions  blocks  windows  segments  parents
+//   input    "MRI2"  counts of 8 arrays   chunks  tokens  positions  blocks  windows  segments  parents  marks
 //   output   "MRO1"  counts of 3 arrays   masses  shares  failed chunks
 //
 // Bytes may be from outside: values that do not fit the given bounds are refused. References to objects of a process
@@ -25,6 +25,7 @@ struct StepBounds {
   int64_t blocks = 0;   // ids of blocks are smaller, in all groups
   int64_t block_tokens = 1;
   int64_t groups = 1;  // groups of the pool
+  int64_t states = 0;  // slots of the pool's states
 };
 
 std::vector<uint8_t> write_step(const StepInput& input);

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr StepBounds kStepBounds{.tokens = 8, .outputs = 6, .vocab = 100, .blocks = 50, .block_tokens = 4, .groups = 2};
+constexpr StepBounds kStepBounds{.tokens = 8, .outputs = 6, .vocab = 100, .blocks = 50, .block_tokens = 4, .groups = 2, .states = 9};
 
 // Two tokens of a prompt, and a tree of two drafted tokens behind a stream's last one.
 StepInput sample_step() {
@@ -21,6 +21,7 @@ StepInput sample_step() {
                    .segments = 2,
                    .segment_heads = 2,
                    .documents = {.power = 0.5f, .most = 3},
+                   .marks = 2,
                    .state = 5,
                    .sees = true,
                    .observed = true},
@@ -43,6 +44,7 @@ StepInput sample_step() {
   input.windows = {{4, 2}, {8, 3}};
   input.segments = {{.begin = 0, .end = 3, .scale = 0.25f, .bias = -1, .document = 2}, {.begin = 1, .end = 1}};
   input.parents = {-1, -1};
+  input.marks = {{0, 8}, {1, 4}};
   input.references.resize(2);
   return input;
 }
@@ -55,6 +57,7 @@ void expect_equal(const StepInput& a, const StepInput& b) {
   EXPECT_EQ(a.windows, b.windows);
   EXPECT_EQ(a.segments, b.segments);
   EXPECT_EQ(a.parents, b.parents);
+  EXPECT_EQ(a.marks, b.marks);
   EXPECT_EQ(a.references.size(), b.references.size());
 }
 
@@ -74,10 +77,10 @@ TEST(StepBytes, AnInputIsReadBack) {
 
 TEST(StepBytes, TheFormatIsFrozen) {
   const std::vector<uint8_t> bytes = write_step(sample_step());
-  EXPECT_EQ(bytes.size(), 4u + 7 * 8 + 2 * 112 + 5 * 4 + 5 * 8 + 10 * 4 + 2 * 16 + 2 * 28 + 2 * 4);
-  EXPECT_EQ(std::string(bytes.begin(), bytes.begin() + 4), "MRI1");
+  EXPECT_EQ(bytes.size(), 4u + 8 * 8 + 2 * 120 + 5 * 4 + 5 * 8 + 10 * 4 + 2 * 16 + 2 * 28 + 2 * 4 + 2 * 12);
+  EXPECT_EQ(std::string(bytes.begin(), bytes.begin() + 4), "MRI2");
   EXPECT_EQ(bytes[4], 2) << "chunks";
-  EXPECT_EQ(bytes[4 + 7 * 8], 7) << "the first chunk's stream";
+  EXPECT_EQ(bytes[4 + 8 * 8], 7) << "the first chunk's stream";
 }
 
 TEST(StepBytes, PartsOfAnInputAreRefused) {
@@ -122,7 +125,12 @@ TEST(StepBytes, StepsOutOfBoundsAreRefused) {
       [](StepInput& s) { s.chunks[0].segments = 1; }, [](StepInput& s) { s.chunks[0].segment_heads = 0; },
       [](StepInput& s) { s.segments[0].end = -1; },   [](StepInput& s) { s.chunks[1].sees = false; },
       [](StepInput& s) { s.chunks[0].state = -2; },   [](StepInput& s) { s.chunks[0].documents.most = 17; },
-      [](StepInput& s) { s.chunks[0].first = -1; },   [](StepInput& s) { s.chunks[0].blocks = INT64_MAX; }};
+      [](StepInput& s) { s.chunks[0].first = -1; },   [](StepInput& s) { s.chunks[0].blocks = INT64_MAX; },
+      [](StepInput& s) { s.chunks[0].state = 9; },    [](StepInput& s) { s.chunks[0].marks = 1; },
+      [](StepInput& s) { s.chunks[0].state = -1; },   [](StepInput& s) { s.chunks[0].marks = -1; },
+      [](StepInput& s) { s.marks[0].row = 1; },       [](StepInput& s) { s.marks[1].row = 2; },
+      [](StepInput& s) { s.marks[0].row = -1; },      [](StepInput& s) { s.marks[1].slot = 9; },
+      [](StepInput& s) { s.marks[0].slot = 5; },      [](StepInput& s) { s.marks.push_back({1, 3}); }};
   for (size_t i = 0; i < changes.size(); ++i) {
     StepInput input = sample_step();
     changes[i](input);

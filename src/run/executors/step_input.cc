@@ -18,6 +18,11 @@ int64_t seen_before(const ContextPlan& context, int64_t token) {
 void add_tables(const Sequence& s, StepChunk& chunk, StepInput& input) {
   chunk.slot = chunk.first - s.kv.left_out;
   chunk.state = s.kv.state;
+  for (const StateMark& mark : s.kv.marks) {
+    if (mark.row >= chunk.tokens) break;
+    input.marks.push_back(mark);
+    ++chunk.marks;
+  }
   if (!input.tables) return;
   chunk.blocks = std::ssize(s.kv.blocks);
   input.blocks.insert(input.blocks.end(), s.kv.blocks.begin(), s.kv.blocks.end());
@@ -61,6 +66,7 @@ void StepInput::clear() {
   windows.clear();
   segments.clear();
   parents.clear();
+  marks.clear();
   references.clear();
 }
 
@@ -71,6 +77,7 @@ void StepInput::reserve(const KvPool& kv, int64_t streams, int64_t most_tokens, 
   tokens.reserve(pass);
   positions.reserve(pass);
   parents.reserve(pass);
+  if (kv.states().any()) marks.reserve(pass);
   if (!tables) return;
   windows.reserve(all * static_cast<size_t>(kv.groups() - 1));
   // Tables may be longer than the pool where blocks are given back or tokens are dropped, as in reserve_tables().

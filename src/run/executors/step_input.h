@@ -12,6 +12,7 @@
 
 #include "context/document_context.h"
 #include "flow/batch.h"
+#include "flow/state_mark.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
 #include "kv/token_eviction.h"
@@ -34,6 +35,7 @@ struct StepChunk {
   int64_t segments = 0;       // segments of keys that the tokens see, if it `sees`; else they see all before them
   int64_t segment_heads = 1;  // VisibleKeys::segment_heads
   DocumentWeights documents = {};
+  int64_t marks = 0;      // tokens behind which the recurrent state is copied
   int32_t state = -1;     // slot of recurrent states; -1: none
   bool sees = false;      // has segments
   bool answers = false;   // the tokens were sampled, or drafted
@@ -70,6 +72,7 @@ struct StepInput {
   std::vector<KeySegment> segments;
   // For each token of a tree, the index of its parent among the drafted tokens; -1: the stream's last token.
   std::vector<int32_t> parents;
+  std::vector<StateMark> marks;            // of each chunk, ascending by row
   std::vector<StepReferences> references;  // by chunk
   bool tables = true;  // false: add_chunk() leaves out blocks and windows, which the executor does not read
 

@@ -61,6 +61,15 @@ TEST(StepInput, WithoutTablesItHasNoBlocks) {
   EXPECT_EQ(input.tokens.size(), 3u);
 }
 
+// Marks of tokens that the chunk lacks, because its draft was shortened, are left out.
+TEST(StepInput, MarksOfStates) {
+  ChunkStream stream;
+  stream.sequence.kv.marks = {{0, 5}, {2, 6}, {3, 7}};
+  const StepInput input = stream.chunk({.request = 3, .first = 2, .count = 3});
+  EXPECT_EQ(input.chunks.at(0).marks, 2);
+  EXPECT_EQ(input.marks, (std::vector<StateMark>{{0, 5}, {2, 6}}));
+}
+
 // Tokens of a tree are at the positions of their paths; a stream that is as long as it may be is not sampled from.
 TEST(StepInput, DraftedTokens) {
   ChunkStream stream;

@@ -86,6 +86,8 @@ void StepPass::begin_stream(const StepInput& input, size_t index, Cursor& at) {
   };
   runner_.begin(take_blocks(chunk.blocks), chunk.slot, input.references[index].adapters, chunk.state);
   if (chunk.answers) runner_.answers();
+  const auto mark = std::exchange(at.marks, at.marks + static_cast<size_t>(chunk.marks));
+  runner_.mark_states(std::span(input.marks).subspan(mark, static_cast<size_t>(chunk.marks)));
   runner_.exit_by(input.references[index].exit);
   for (int64_t g = 1; g <= chunk.windows; ++g) {
     const StepWindow& window = input.windows[at.windows++];

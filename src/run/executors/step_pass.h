@@ -37,7 +37,7 @@ class StepPass {
   };
   // Where a chunk's entries begin in the arrays of the step.
   struct Cursor {
-    size_t tokens = 0, blocks = 0, windows = 0, segments = 0, parents = 0;
+    size_t tokens = 0, blocks = 0, windows = 0, segments = 0, parents = 0, marks = 0;
   };
 
   void add(const StepInput& input, size_t index, Cursor& at);

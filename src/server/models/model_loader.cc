@@ -8,7 +8,6 @@
 #include <new>
 #include <system_error>
 
-#include "run/drafting/optional_drafter.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -170,8 +169,6 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     auto text_memory = reserve();
     while (!text_memory.ok() && short_of_memory(text_memory.error())) text_memory = reserve();
     if (!text_memory.ok()) return failure(text_memory.error());
-    if (const std::string why = options.drafter_if_possible ? drafts_do_not_pay(**model) : ""; !why.empty())
-      leave_out_drafter(options, load, config.name, why);
     std::shared_ptr<AnswerMemory> own = answers;
     const auto make = [&](EngineOptions& wish) {
       return shared ? make_engine(*model, wish, true) : make_beside_answers(*model, wish, own);
