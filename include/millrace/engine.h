@@ -113,6 +113,17 @@ struct DraftDecisions {
   double gain() const { return yield / time; }
 };
 
+// Copies of recurrent states in the prefix cache.
+struct StateCacheStats {
+  int64_t slots = 0;       // copies that fit; 0: the model has no recurrent layers, or no prefix cache
+  int64_t slot_bytes = 0;  // bytes of one copy
+  int64_t held = 0;        // copies now
+  int64_t stored = 0;      // copies ever stored
+  int64_t replaced = 0;    // dropped because their stream stored a later one
+  int64_t evicted = 0;     // dropped for another copy, or with the block before them
+  int64_t hits = 0;        // prompts that continued from a copy
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -124,6 +135,7 @@ struct EngineStats {
   int64_t kv_bytes = 0;          // with recurrent states or KV tails
   int64_t states = 0;            // slots of recurrent states or KV tails; 0: there are neither
   int64_t states_free = 0;       // not held by streams
+  StateCacheStats state_cache;
   int64_t scratch_bytes = 0;
   int64_t steps = 0;
   StepTokens step_tokens;

@@ -64,6 +64,11 @@ struct EngineOptions {
   int64_t batch_tokens = 512;     // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;       // retain finished streams' full blocks for prompts with the same prefix
   std::string prefix_evict = "lru";  // eviction order of the prefix cache: lru, lfu, length_aware, importance
+  // Models with recurrent layers: bytes for copies of their states in the prefix cache, from which prompts continue;
+  // 0: two copies for each stream, but at most 1 GiB and an eighth of the memory budget.
+  int64_t state_cache_bytes = 0;
+  int64_t state_stride = 64;         // copies are at multiples of this number of tokens and of block_tokens
+  std::string state_evict = "last";  // which copies are taken and kept, NAME[:key=value,...]
   std::string evictor;  // token evictor of requests that name none, NAME[:key=value,...]; ANSWERS CHANGE. "": none
   // How documents in the prompts of requests that name nothing become keys and values, NAME[:key=value,...]; ANSWERS
   // CHANGE. "": as any other token. See `millrace techniques --family context`.

@@ -7,11 +7,13 @@
 namespace millrace {
 
 void Admission::mark_answers() {
-  // A recurrent state, or a tail with a residual, cannot be cut to the prompt, so answers compute their prompts.
-  if (!lists_.answers_wait() || !loop_.kv().layout().prefixes_shared()) return;
+  // A recurrent state, or a tail with a residual, cannot be cut to the prompt. With copies of states, answers continue
+  // from the last one in the prompt; else they compute their prompts.
+  const bool shares = loop_.kv().layout().prefixes_shared(), copies = loop_.kv().states().copies() > 0;
+  if (!lists_.answers_wait() || !(shares || copies)) return;
   for (const auto& stream : lists_.waiting()) {
     Sequence& s = stream->sequence;
-    if (s.parent == 0 || s.phase != StreamPhase::waiting) continue;
+    if (s.parent == 0 || s.phase != StreamPhase::waiting || !(shares || s.prefix.caches)) continue;
     const LiveStream* first = lists_.find(s.parent);
     const bool alive =
         first && first->sequence.phase != StreamPhase::swapped && first->sequence.phase != StreamPhase::swapping_out;
@@ -19,7 +21,7 @@ void Admission::mark_answers() {
         alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
     s.held_back = alive && !stored && s.generated() == 0;
     // Where every layer has a window, blocks that both hold may be given back by then.
-    const bool counts = stored && s.generated() == 0 && loop_.limits.most_held == 0 &&
+    const bool counts = shares && stored && s.generated() == 0 && loop_.limits.most_held == 0 &&
                         ledger_.may_share(first->sequence, s.prompt_tokens - 1);
     s.kv.shared_blocks = counts ? (s.prompt_tokens - 1) / loop_.limits.block_tokens : 0;
   }

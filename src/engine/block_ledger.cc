@@ -38,7 +38,7 @@ int64_t& dead_of(KvState& kv, int64_t g) {
 // Slots of that group that the stream has filled, given back or not.
 int64_t slots_of(const Sequence& s, int64_t g) { return s.computed - s.kv.left_out_of(g); }
 
-// Every slot is free, or held by one stream.
+// Every slot is free, or held by one stream or the prefix index.
 Result<void> check_states(const std::vector<int32_t>& holders, const KvPool& pool) {
   const StatePool& states = pool.states();
   const std::string name = pool.layout().state_name();
@@ -173,17 +173,23 @@ void BlockLedger::trim(LiveStream& stream) {
       drop_in(g, blocks.back());
 }
 
-void BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
+bool BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
   KvState& kv = stream.sequence.kv;
+  if (prefix.state >= 0 && !hold_state(stream.sequence)) {
+    for (BlockId block : prefix.blocks) pool_.release(block);
+    return false;
+  }
   kv.blocks.assign(prefix.blocks.begin(), prefix.blocks.end());
   for (BlockId block : prefix.blocks) hold(block);
   kv.shared_blocks = std::ssize(prefix.blocks);
+  if (prefix.state >= 0) pool_.states().copy(prefix.state, kv.state);
   kv.windows.resize(prefix.windows.size());
   for (size_t i = 0; i < prefix.windows.size(); ++i) {
     const PrefixMatch::Window& window = prefix.windows[i];
     kv.windows[i].blocks.assign(window.blocks.begin(), window.blocks.end());
     kv.windows[i].dead = window.dead;
   }
+  return true;
 }
 
 bool BlockLedger::may_share(const Sequence& owner, int64_t tokens) const {
@@ -346,6 +352,7 @@ Result<void> BlockLedger::check(const StreamTable& streams) const {
     if (const StateId slot = stream->sequence.kv.state; slot >= 0) ++states[static_cast<size_t>(slot)];
     for (const StateMark& mark : stream->sequence.kv.marks) ++states[static_cast<size_t>(mark.slot)];
   }
+  if (index_) index_->states().add_slots(states);
   MILLRACE_TRY_VOID(check_states(states, pool_));
   int64_t in_use = 0, counted = 0, expected = index_ ? index_->size() : 0, held_blocks = 0;
   for (BlockId block = 0; block < pool_.ids(); ++block) {

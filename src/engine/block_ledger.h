@@ -36,10 +36,11 @@ class BlockLedger {
   // Returns blocks at the end of the table that neither stored tokens nor the stream's promise need.
   void trim(LiveStream& stream);
   // The block table of a stream without blocks becomes `blocks`, which other streams may hold too. The caller has taken
-  // a reference to each.
-  void adopt(LiveStream& stream, const PrefixMatch& prefix);
+  // a reference to each. If the prefix has a recurrent state, the stream's state becomes a copy of it. Returns false,
+  // and releases the blocks, if there is no slot for the state.
+  bool adopt(LiveStream& stream, const PrefixMatch& prefix);
   void adopt(LiveStream& stream, std::span<const BlockId> blocks) {
-    adopt(stream, PrefixMatch{{blocks.begin(), blocks.end()}, {}});
+    adopt(stream, PrefixMatch{{blocks.begin(), blocks.end()}, {}, PrefixStates::kNone});
   }
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which the owner has, too. Full
   // blocks are shared, the partly filled one is copied. If there is no block for the copy, its tokens remain to be

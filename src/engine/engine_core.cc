@@ -100,13 +100,14 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       cache_(std::move(cache)),
       ledger_(loop_->kv(), cache_->index()),
       loads_(*loop_, lists_, ledger_, *cache_, options.kv_ssd_fetch),
-      prefixes_(lists_, ledger_, *cache_, loads_),
+      states_(loop_->kv(), *cache_),
+      prefixes_(lists_, ledger_, *cache_, loads_, states_),
       swap_(*loop_, lists_, ledger_, std::move(tier)),
       closer_(*loop_, lists_, prefixes_, loads_, swap_, recorder_),
       beams_(*loop_, lists_, ledger_, closer_),
       drafts_(std::move(drafts)),
       admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_),
-      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, *cache_),
+      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, *cache_, states_),
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
@@ -302,9 +303,12 @@ EngineStats EngineCore::stats() const {
   stats.kv_blocks = loop_->kv().total_blocks();
   stats.kv_blocks_free = loop_->kv().free_blocks();
   stats.kv_tables = loop_->kv().layout().tables();
-  stats.states = loop_->kv().states().slots();
-  stats.states_free = loop_->kv().states().free();
   cache_->add_stats(stats);
+  const StatePool& states = loop_->kv().states();
+  stats.state_cache.slots = states.copies();
+  stats.state_cache.slot_bytes = states.copies() > 0 ? states.slot_bytes() : 0;
+  stats.states = states.slots() - states.copies();
+  stats.states_free = states.free() - (states.copies() - stats.state_cache.held);
   stats.livelocks = loop_->planner->livelocks();
   stats.kv_bytes = loop_->kv().bytes();
   if (loop_->kv().layout().has_residuals()) {

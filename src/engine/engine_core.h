@@ -24,6 +24,7 @@
 #include "engine/prefix_service.h"
 #include "engine/prepared_request.h"
 #include "engine/snapshot_recorder.h"
+#include "engine/state_copies.h"
 #include "engine/step_runner.h"
 #include "engine/store_loads.h"
 #include "engine/stream_closer.h"
@@ -116,6 +117,7 @@ class EngineCore {
   SnapshotRecorder recorder_;
   BlockLedger ledger_;
   StoreLoads loads_;
+  StateCopies states_;
   PrefixService prefixes_;
   Swap swap_;
   StreamCloser closer_;

@@ -47,6 +47,13 @@ struct StoreRepair {
   int64_t first = 0, end = 0;
 };
 
+// Where the stream takes copies of its recurrent state for the prefix cache, in computed tokens (engine/state_copies.h).
+struct StatePoints {
+  int64_t prompt = 0;             // the last multiple of the stride in its prompt; 0: none
+  std::vector<int64_t> branches;  // where others need one
+  int64_t last = 0;               // of the newest copy that it has taken; 0: none
+};
+
 struct LateMask;  // engine/mask_worker.h
 
 struct LiveStream {
@@ -71,6 +78,7 @@ struct LiveStream {
   PrefixLookup lookup;
   PrefixLoad load;
   StoreRepair repair;
+  StatePoints states;
   std::unique_ptr<StreamDrafts> drafts;  // the engine's record of its drafts; null: none yet
   std::vector<float> importance;         // observed, of its first blocks; see kv/prefix_evictor.h
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "run/adapter_registry.h"
 #include "run/prompt_embeddings.h"
 
@@ -11,8 +13,10 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   const EngineOptions& options = plan.options;
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
   const KvLayout& layout = loop.kv().layout();
-  // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows.
-  if (!options.prefix_cache || !layout.prefixes_shared()) {
+  // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows. Of states there may be
+  // copies.
+  const bool copies = layout.recurrent() && loop.kv().states().copies() > 0;
+  if (!options.prefix_cache || !(layout.prefixes_shared() || copies)) {
     if (plan.store) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }
@@ -23,11 +27,19 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   if (plan.store) {
     MILLRACE_TRY(cache->store_, loop.executor->home().make_store(*plan.store));
   }
+  if (copies) {
+    MILLRACE_TRY(cache->state_evictor_, make_state_evictor(options.state_evict));
+    cache->state_stride_ = std::lcm(options.state_stride, cache->block_tokens_);
+  }
   // The identity stays 0: an index lives and dies with one model and KV format, adapters are in the scope, and the
   // store's file names the model. The store's keys begin with it, so another value would make existing files useless.
   cache->index_ = std::make_unique<PrefixIndex>(
       loop.kv(),
-      PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = loop.clock, .leaving = cache->store_hook()});
+      PrefixIndexOptions{.identity = 0,
+                         .evictor = evictor,
+                         .clock = loop.clock,
+                         .states = cache->state_evictor_.get(),
+                         .leaving = cache->store_hook()});
   const bool packs = plan.store && (by_importance(*plan.store) || cache->store_->wants_importance());
   if (plan.store && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
@@ -69,6 +81,11 @@ int64_t PrefixCache::known_tokens(const Sequence& s) const {
          block_tokens_;
 }
 
+int64_t PrefixCache::stored_tokens(const Sequence& s) const {
+  return index_->stored_blocks(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), s.prefix.scope) *
+         block_tokens_;
+}
+
 void PrefixCache::insert(const LiveStream& stream) {
   const Sequence& s = stream.sequence;
   if (!s.prefix.caches || s.computed == 0) return;
@@ -84,6 +101,12 @@ void PrefixCache::add_stats(EngineStats& stats) const {
   stats.kv_blocks_cached = index_->size();
   stats.prefix = {index.queries,       index.query_tokens,    index.hit_tokens,  index.blocks.stored,
                   index.blocks.erased, index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
+  const PrefixStateStats& states = index_->states().stats();
+  stats.state_cache.held = index_->states().size();
+  stats.state_cache.stored = states.stored;
+  stats.state_cache.replaced = states.replaced;
+  stats.state_cache.evicted = states.evicted;
+  stats.state_cache.hits = states.hits;
 }
 
 }  // namespace millrace

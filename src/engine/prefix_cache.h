@@ -27,6 +27,11 @@ class PrefixCache {
   PrefixIndex* index() { return index_.get(); }  // null: switched off
   PrefixStore* store() { return store_.get(); }  // null: evicted blocks are lost
   int64_t block_tokens() const { return block_tokens_; }
+  // Models with recurrent layers: a prefix continues a stream only behind a multiple of the stride whose state was
+  // copied. False: blocks alone continue it, and the stride is that of blocks.
+  bool copies_states() const { return state_evictor_ != nullptr; }
+  int64_t state_stride() const { return state_stride_; }
+  const StateEvictor& state_evictor() const { return *state_evictor_; }
   // `has_parts`: rows in place of tokens are links behind documents, which no shared block depends on.
   // `layers`: that its streams store, if an exit gate skips others; 0: all.
   uint64_t scope_of(const Request& request, const LoraMix& adapters, bool has_parts = false, int64_t layers = 0);
@@ -35,15 +40,20 @@ class PrefixCache {
   // Number of the stream's tokens whose blocks the index has now, without the last token: at least one is computed, to
   // sample the next one.
   int64_t known_tokens(const Sequence& sequence) const;
+  // Variant that counts blocks behind the last copy of a recurrent state, too.
+  int64_t stored_tokens(const Sequence& sequence) const;
   // Inserts the full blocks that the stream has computed. The stream keeps them, too.
   void insert(const LiveStream& stream);
   void add_stats(EngineStats& stats) const;
 
  private:
-  explicit PrefixCache(const KvPool& pool) : block_tokens_(pool.layout().block_tokens) {}
+  explicit PrefixCache(const KvPool& pool)
+      : block_tokens_(pool.layout().block_tokens), state_stride_(block_tokens_) {}
   std::function<void(const ChainLink&, BlockId)> store_hook();
 
   int64_t block_tokens_;
+  int64_t state_stride_;
+  std::unique_ptr<const StateEvictor> state_evictor_;  // outlives the index; null: no states
   std::unique_ptr<PrefixStore> store_;  // outlives the index, which hands it blocks to the end
   std::unique_ptr<PrefixIndex> index_;
   PrefixScopes scopes_;

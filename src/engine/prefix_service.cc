@@ -35,6 +35,7 @@ void PrefixService::find(LiveStream& stream) {
   s.computed = s.kv.shared_blocks * cache_.block_tokens();
   mark_shared(s);
   ledger_.give_back(stream);
+  states_.begin(stream);
   loads_.start(stream);
 }
 
@@ -56,8 +57,8 @@ void PrefixService::mark_shared(const Sequence& found) {
 // is inserted and found; for the rest this stream waits.
 bool PrefixService::wait_for_donor(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  const int64_t block_tokens = cache_.block_tokens();
-  if (!s.prefix.caches || s.size() <= block_tokens) return false;
+  const int64_t block_tokens = cache_.block_tokens(), unit = cache_.state_stride();
+  if (!s.prefix.caches || s.size() <= unit) return false;
   int64_t indexed = -1, known = -1;
   LiveStream* donor = nullptr;
   for (const StreamPtr& other : lists_.running()) {
@@ -66,8 +67,9 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
     if (other.get() == &stream || !computes || o.held_back || !o.prefix.caches || o.prefix.scope != s.prefix.scope)
       continue;
     const int64_t lent = o.prompt_apart ? o.prompt_tokens : o.size();
-    const int64_t common = std::min({common_tokens(s, o), s.adoptable(), lent}) / block_tokens * block_tokens;
+    const int64_t common = std::min({common_tokens(s, o), s.adoptable(), lent}) / unit * unit;
     if (common == 0) continue;
+    if (cache_.copies_states() && common <= o.computed) continue;  // its state is that of later tokens
     if (indexed < 0) known = indexed = cache_.known_tokens(s);
     // Blocks that the donor has given back cannot be inserted any more, nor those after them.
     if (common <= known || indexed < o.kv.dead_blocks * block_tokens) continue;
@@ -80,6 +82,7 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
   s.prefix.donor_computed = donor->sequence.shareable();
   s.prefix.donor_stalled = 0;
   s.held_back = true;
+  states_.want(*donor, known);
   if (donor->sequence.shareable() >= known) end_wait(stream, true);
   return true;
 }

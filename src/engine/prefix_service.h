@@ -10,14 +10,15 @@
 
 #include "engine/block_ledger.h"
 #include "engine/prefix_cache.h"
+#include "engine/state_copies.h"
 #include "engine/store_loads.h"
 
 namespace millrace {
 
 class PrefixService {
  public:
-  PrefixService(StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, StoreLoads& loads)
-      : lists_(lists), ledger_(ledger), cache_(cache), loads_(loads) {}
+  PrefixService(StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, StoreLoads& loads, StateCopies& states)
+      : lists_(lists), ledger_(ledger), cache_(cache), loads_(loads), states_(states) {}
 
   // For a stream without blocks, when it is admitted: finds its prefix, or makes it wait for a donor.
   void attach(LiveStream& stream);
@@ -39,6 +40,7 @@ class PrefixService {
   BlockLedger& ledger_;
   PrefixCache& cache_;
   StoreLoads& loads_;
+  StateCopies& states_;
 };
 
 }  // namespace millrace

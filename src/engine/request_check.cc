@@ -71,6 +71,8 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("document tokens", options.document_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
+  MILLRACE_TRY_VOID(check_range("state cache", options.state_cache_bytes, 0, int64_t{1} << 50));
+  MILLRACE_TRY_VOID(check_range("state stride", options.state_stride, 1, kMaxBlockTokens));
   if (!options.kv_ssd.empty())
     MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
   if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1))

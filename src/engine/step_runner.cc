@@ -29,6 +29,7 @@ bool StepRunner::fits(const StepPlan& plan) const {
     if (s.kv.border >= 0 && chunk.first + chunk.count > s.kv.border) return false;
     if (s.prompt_apart && chunk.first < s.prompt_tokens && chunk.first + chunk.count > s.prompt_tokens) return false;
     if (s.kv.evict_at > 0 && chunk.first + chunk.count > s.kv.evict_at) return false;
+    if (s.kv.state_at > 0 && chunk.first + chunk.count > s.kv.state_at) return false;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return false;
     tokens += chunk.count;
@@ -217,8 +218,14 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
     if (!item.lost) evictions_.run(*item.stream);
     if (!item.lost) documents_.run(*item.stream);
     if (!item.lost) give_back(item);
+    const bool drafts = item.chunk.drafted > 0;  // the state is behind them, too
+    if (!item.lost && !drafts) states_.take(*item.stream);
     if (!item.chunk.sample) continue;
-    if (!item.lost) ended |= !commit_chunk(item, row, events);
+    if (!item.lost) {
+      const bool goes_on = commit_chunk(item, row, events);
+      if (goes_on && drafts) states_.take(*item.stream);
+      ended |= !goes_on;
+    }
     row += item.chunk.outputs();
   }
   if (ended) lists_.erase_ended_running();

@@ -11,6 +11,7 @@
 #include "engine/draft_driver.h"
 #include "engine/placed_documents.h"
 #include "engine/snapshot_recorder.h"
+#include "engine/state_copies.h"
 #include "engine/stream_closer.h"
 #include "engine/token_evictions.h"
 
@@ -20,7 +21,7 @@ class StepRunner {
  public:
   StepRunner(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, Admission& admission, StoreLoads& loads,
              StreamCloser& closer, BeamDriver& beams, DraftDriver& drafts, SnapshotRecorder& recorder,
-             PrefixCache& cache)
+             PrefixCache& cache, StateCopies& states)
       : loop_(loop),
         lists_(lists),
         ledger_(ledger),
@@ -31,6 +32,7 @@ class StepRunner {
         drafts_(drafts),
         recorder_(recorder),
         cache_(cache),
+        states_(states),
         evictions_(loop, ledger),
         documents_(loop, ledger, cache.index()) {
     work_.reserve(static_cast<size_t>(loop.limits.max_streams));
@@ -78,6 +80,7 @@ class StepRunner {
   DraftDriver& drafts_;
   SnapshotRecorder& recorder_;
   PrefixCache& cache_;
+  StateCopies& states_;
   TokenEvictions evictions_;
   PlacedDocuments documents_;
   std::vector<StepWork> work_;

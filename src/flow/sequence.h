@@ -53,6 +53,8 @@ struct KvState {
   int64_t border = -1;      // computed tokens at which a part of the document context begins or ends, or at which the
                             // stream waits for its next documents; no chunk crosses it. -1: none
   int64_t evict_at = 0;     // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
+  // computed tokens at which the prefix cache takes a copy of the recurrent state; no chunk crosses it. 0: none
+  int64_t state_at = 0;
 
   int64_t held_blocks() const { return from(dead_blocks); }
   // Number of held blocks behind the shared ones: no other stream holds them.

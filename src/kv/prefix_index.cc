@@ -15,6 +15,7 @@ PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
       clock_(options.clock),
       leaving_(options.leaving),
       tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()),
+      states_(pool.states(), options.states, tree_),
       turn_(static_cast<size_t>(pool.groups() - 1)) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
@@ -26,9 +27,25 @@ Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::
   return found->second;
 }
 
+std::vector<Node> PrefixIndex::path_of(std::span<const TokenId> tokens, uint64_t tenant) const {
+  std::vector<Node> path;
+  const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
+  PrefixKey above = root_key(tenant, identity_);
+  Node parent = PrefixTree::kNone;
+  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
+    const auto piece = tokens.subspan(begin, block_tokens);
+    above = next_key(above, piece);
+    parent = find(above, parent, tenant, piece);
+    if (parent == PrefixTree::kNone) break;
+    path.push_back(parent);
+  }
+  return path;
+}
+
 // Blocks of the longest part of the path that can continue a stream. If a prefix lacks a block of its window, so does
 // every shorter one that ends after that block: the next to try ends before it.
 int64_t PrefixIndex::usable(std::span<const Node> path) const {
+  if (states_.needed()) return states_.usable(path);
   const int64_t block_tokens = pool_.layout().block_tokens;
   auto length = std::ssize(path);
   for (bool shorter = true; std::exchange(shorter, false);) {
@@ -47,25 +64,19 @@ int64_t PrefixIndex::usable(std::span<const Node> path) const {
 }
 
 PrefixMatch PrefixIndex::match_groups(std::span<const TokenId> tokens, uint64_t tenant) {
-  std::vector<Node> path;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  PrefixKey above = root_key(tenant, identity_);
-  Node parent = PrefixTree::kNone;
   tree_.begin_use(now());
-  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
-    const auto piece = tokens.subspan(begin, block_tokens);
-    above = next_key(above, piece);
-    const Node node = find(above, parent, tenant, piece);
-    if (node == PrefixTree::kNone) break;
-    path.push_back(node);
-    parent = node;
-  }
+  std::vector<Node> path = path_of(tokens, tenant);
   path.resize(static_cast<size_t>(usable(path)));
   PrefixMatch match;
   for (const Node node : path) {
     pool_.share(entries_[static_cast<size_t>(node)].block);
     match.blocks.push_back(entries_[static_cast<size_t>(node)].block);
     tree_.use(node);
+  }
+  if (states_.needed() && !path.empty()) {
+    match.state = states_.at(path.back());
+    states_.hit(path.back());
   }
   for (int64_t g = 1; g < pool_.groups(); ++g) {
     KvPool& group = pool_.group(g);
@@ -87,17 +98,19 @@ PrefixMatch PrefixIndex::match_groups(std::span<const TokenId> tokens, uint64_t 
 }
 
 int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tenant) const {
-  const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  PrefixKey above = root_key(tenant, identity_);
-  Node parent = PrefixTree::kNone;
-  int64_t known = 0;
-  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens, ++known) {
-    const auto piece = tokens.subspan(begin, block_tokens);
-    above = next_key(above, piece);
-    parent = find(above, parent, tenant, piece);
-    if (parent == PrefixTree::kNone) break;
-  }
-  return known;
+  const std::vector<Node> path = path_of(tokens, tenant);
+  return states_.needed() ? states_.usable(path) : std::ssize(path);
+}
+
+bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, StateId state) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
+  return stored > 0 && stored == std::ssize(tokens) && states_.store(path, stored, state);
+}
+
+void PrefixIndex::replace_state(std::span<const TokenId> tokens, uint64_t tenant) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  if (std::ssize(path) * pool_.layout().block_tokens == std::ssize(tokens) && !path.empty()) states_.replace(path.back());
 }
 
 void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlocks> groups) {
@@ -152,6 +165,7 @@ void PrefixIndex::erase(Node leaf) {
   pool_.release(entry.block);
   for (size_t g = 0; g < entry.windows.size(); ++g)
     if (entry.windows[g] >= 0) pool_.group(static_cast<int64_t>(g) + 1).release(entry.windows[g]);
+  states_.erase(leaf);
   nodes_.erase(entry.key);
   entry = {};
   tree_.erase(leaf, now());

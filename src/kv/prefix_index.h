@@ -7,6 +7,9 @@
 // In a pool with further groups (kv/window_groups.h), an entry of the index may also have a block in each of these
 // groups, which is evicted independently. A prefix continues a stream if the groups have the blocks of its last tokens,
 // as many as the window sees.
+//
+// Where layers are recurrent, a prefix continues a stream if its last block has a copy of their state
+// (kv/prefix_states.h). Such a pool has one group.
 #pragma once
 
 #include <cassert>
@@ -19,6 +22,7 @@
 #include "base/clock.h"
 #include "kv/pool.h"
 #include "kv/prefix_key.h"
+#include "kv/prefix_states.h"
 #include "kv/prefix_tree.h"
 #include "millrace/token.h"
 
@@ -28,6 +32,7 @@ struct PrefixIndexOptions {
   uint64_t identity = 0;                   // separates content that must not be shared: model, KV format, adapter
   const PrefixEvictor* evictor = nullptr;  // null: the first of prefix_evictors()
   const Clock* clock = nullptr;            // outlives the index; null: time stands still
+  const StateEvictor* states = nullptr;    // outlives the index; null: blocks alone continue a stream
   // Called for every block that leaves the index, while its bytes are still valid; may be empty.
   std::function<void(const ChainLink&, BlockId)> leaving = {};
 };
@@ -55,13 +60,15 @@ struct PrefixMatch {
   };
   std::vector<BlockId> blocks;
   std::vector<Window> windows;  // blocks of groups 1, 2, ...
+  // The copy of the state behind the last block, which the index keeps until its next change; -1: none.
+  StateId state = PrefixStates::kNone;
 };
 
 class PrefixIndex {
  public:
   PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
   PrefixIndex(KvPool& pool, uint64_t identity)
-      : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, {}}) {}
+      : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, nullptr, {}}) {}
   ~PrefixIndex() { clear(); }
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
@@ -75,8 +82,13 @@ class PrefixIndex {
   // Variant of match() for pools with any number of groups: returns the longest prefix that can continue a stream.
   PrefixMatch match_groups(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
-  // Number of leading full blocks that the index holds; does not count as a use.
+  // Number of leading full blocks that the index holds, as far as they can continue a stream without windows; does not
+  // count as a use.
   int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
+  // Variant that counts blocks behind the last copy of a state, too.
+  int64_t stored_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const {
+    return std::ssize(path_of(tokens, tenant));
+  }
 
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens). A block
   // whose content is already indexed is skipped. For `keep_seconds` the blocks are evicted only as a last resort: this
@@ -92,6 +104,12 @@ class PrefixIndex {
   void insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant = 0,
                      double keep_seconds = 0, std::span<const float> importance = {});
 
+  // Copies a stream's `state`, which is behind `tokens`: full blocks that are all indexed. Returns false if they are
+  // not, or if there is no slot for a copy.
+  bool store_state(std::span<const TokenId> tokens, uint64_t tenant, StateId state);
+  // The stream of these tokens has stored a later state: drops the copy behind them if only that stream has used it.
+  void replace_state(std::span<const TokenId> tokens, uint64_t tenant);
+
   // Evicts up to `count` blocks that only the index references, in the evictor's order. Returns the number evicted; it
   // is less than `count` only when there are no more such blocks.
   int64_t evict(int64_t count);
@@ -104,6 +122,7 @@ class PrefixIndex {
   int64_t evictable() const;                 // blocks that only the index references
   void clear();
   PrefixStats stats() const;
+  const PrefixStates& states() const { return states_; }
 
  private:
   struct Entry {
@@ -114,6 +133,8 @@ class PrefixIndex {
     std::vector<BlockId> windows = {};  // blocks of groups 1, 2, ...; -1: none
     bool found = false;                 // by a lookup that used them, since the last turn
   };
+  // The nodes of the leading full blocks that are indexed.
+  std::vector<PrefixTree::Node> path_of(std::span<const TokenId> tokens, uint64_t tenant) const;
   int64_t usable(std::span<const PrefixTree::Node> path) const;
   void add_windows(PrefixTree::Node node, size_t index, std::span<const PrefixBlocks> groups);
   PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant,
@@ -127,6 +148,7 @@ class PrefixIndex {
   const Clock* clock_;
   std::function<void(const ChainLink&, BlockId)> leaving_;
   PrefixTree tree_;
+  PrefixStates states_;
   std::vector<Entry> entries_;  // by node
   std::unordered_map<PrefixKey, PrefixTree::Node, PrefixKeyHash> nodes_;
   std::vector<size_t> turn_;  // for each further group, the entry whose turn it is

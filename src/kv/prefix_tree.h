@@ -60,6 +60,7 @@ class PrefixTree {
 
   int64_t size() const { return size_; }
   Node parent(Node node) const { return nodes_[static_cast<size_t>(node)].parent; }
+  int64_t children(Node node) const { return nodes_[static_cast<size_t>(node)].children; }
   const PrefixUse& use_of(Node node) const { return nodes_[static_cast<size_t>(node)].use; }
   Node slots() const { return static_cast<Node>(nodes_.size()); }  // nodes are [0, slots()), some of them unused
   const PrefixTreeStats& stats() const { return stats_; }

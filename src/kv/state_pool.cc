@@ -20,7 +20,7 @@ int64_t StatePool::slot_bytes(std::span<const int64_t> values) {
   return bytes;
 }
 
-Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slots) {
+Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slots, int64_t copies) {
   StatePool pool;
   for (int64_t layer : values) {
     pool.offsets_.push_back(pool.slot_bytes_);
@@ -29,6 +29,10 @@ Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slo
   if (pool.slot_bytes_ == 0) return pool;
   if (slots < 1 || slots > INT32_MAX)
     return Error::user(fmt::format("recurrent states: must be between 1 and {}, got {}", INT32_MAX, slots));
+  if (copies < 0 || copies > INT32_MAX - slots)
+    return Error::user(fmt::format("recurrent states: {} copies in addition to {} slots are too many", copies, slots));
+  pool.copies_ = copies;
+  slots += copies;
   if (slots > INT64_MAX / pool.slot_bytes_)
     return Error::resource(fmt::format("recurrent states: {} of {} bytes do not fit; lower the number of streams",
                                        slots, pool.slot_bytes_));

@@ -8,13 +8,14 @@ namespace millrace {
 namespace {
 
 int64_t held(const Sequence& stream) { return stream.kv.held_blocks(); }
-// Tokens from `end` on until the stream's evictor chooses, a part of its context begins or ends, or its prompt ends
-// where that matters: no chunk crosses that point.
+// Tokens from `end` on until the stream's evictor chooses, a part of its context begins or ends, a copy of its state is
+// taken, or its prompt ends where that matters: no chunk crosses that point.
 int64_t before_border(const Sequence& stream, int64_t end) {
   const int64_t evict_at = stream.kv.evict_at > 0 ? stream.kv.evict_at : INT64_MAX;
   const int64_t border = stream.kv.border >= 0 ? stream.kv.border : INT64_MAX;
+  const int64_t state = stream.kv.state_at > 0 ? stream.kv.state_at : INT64_MAX;
   const int64_t prompt = stream.prompt_apart && end < stream.prompt_tokens ? stream.prompt_tokens : INT64_MAX;
-  return std::min({evict_at, border, prompt}) - end;
+  return std::min({evict_at, border, state, prompt}) - end;
 }
 int64_t may_run(const Sequence& stream) { return std::min(stream.remaining(), before_border(stream, stream.computed)); }
 int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv.reserved_blocks - held(stream)); }

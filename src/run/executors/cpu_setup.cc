@@ -8,6 +8,7 @@
 #include "attention/pattern_layers.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
+#include "run/plan/state_slots.h"
 #include "run/plan/window_blocks.h"
 
 namespace millrace {
@@ -36,14 +37,30 @@ ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t 
           .context = context};
 }
 
-// Without memory for constraints where it does not fit otherwise, if only a default asks for it.
-Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places, EngineMemory& memory,
-                            const MemoryAccounts& accounts, int64_t wanted, int64_t least, bool default_constraints) {
+// Without copies of states, and then without memory for constraints, where these do not fit and only a default asks for
+// them.
+Result<int64_t> plan_blocks(const KvLayout& layout, KvPoolOptions& places, EngineMemory& memory,
+                            const MemoryAccounts& accounts, int64_t wanted, int64_t least,
+                            const EngineOptions& options) {
   auto planned = plan_kv_blocks(layout, places, memory, accounts, wanted, least);
-  if (planned.ok() || !default_constraints || memory.constraints == 0) return planned;
-  memory.constraints = 0;
-  auto again = plan_kv_blocks(layout, places, memory, accounts, wanted, least);
-  return again.ok() ? std::move(again) : std::move(planned);
+  if (!planned.ok() && options.state_cache_bytes == 0 && places.copies > 0) {
+    EngineMemory without = memory;
+    without.state_cache = 0;
+    auto again = plan_kv_blocks(layout, places, without, accounts, wanted, least);
+    if (again.ok()) {
+      memory = without;
+      places.copies = 0;
+      return again;
+    }
+  }
+  if (planned.ok() || options.constraint_memory > 0 || memory.constraints == 0) return planned;
+  EngineMemory without = memory;
+  without.constraints = without.state_cache = 0;
+  auto again = plan_kv_blocks(layout, places, without, accounts, wanted, least);
+  if (!again.ok()) return planned;
+  memory = without;
+  places.copies = 0;
+  return again;
 }
 
 }  // namespace
@@ -124,6 +141,8 @@ Result<void> CpuSetup::plan_places() {
     // One state for each running stream, each swapped one, and each drafted token that is verified.
     places_.states = places_.streams * (plan_.tier ? 2 : 1);
     if (layout_.recurrent()) places_.states += draft_states(options_, plan_.longest_draft());
+    MILLRACE_TRY(places_.copies, planned_state_copies(options_, layout_, places_.streams,
+                                                      executor_.model_->parts().accounts->budget()));
   }
   return {};
 }
@@ -152,9 +171,10 @@ Result<int64_t> CpuSetup::plan_memory() {
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model_.spec(), plan_, forward_, threads_->threads(), layout_,
                                                        tokenizer_, accounts->budget()));
   memory.states = places_.states * layout_.state_bytes();
+  memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
   MILLRACE_TRY(const int64_t blocks,
-               plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_.constraint_memory == 0));
+               plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
   if (tokenizer_)

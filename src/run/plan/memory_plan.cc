@@ -142,8 +142,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EnginePlan& 
     return Error::user(fmt::format("constraint memory: this vocabulary needs {} at least, got {}",
                                    format_bytes(least_constraint_memory(*tokenizer)),
                                    format_bytes(options.constraint_memory)));
-  memory.prefix_block =
-      options.prefix_cache && layout.prefixes_shared() ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
+  const bool indexed = options.prefix_cache && (layout.prefixes_shared() || layout.recurrent());
+  memory.prefix_block = indexed ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
 
@@ -178,6 +178,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
           least, format_bytes(accounts.budget()), held, format_bytes(memory.activations), format_bytes(memory.logits),
           format_bytes(memory.requests), memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
           (memory.states > 0 ? ", " + layout.state_name() + " " + format_bytes(memory.states) : "") +
+              (memory.state_cache > 0 ? ", state cache " + format_bytes(memory.state_cache) : "") +
               (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
               (memory.evictor > 0 ? ", evictor " + format_bytes(memory.evictor) : "") +
               (memory.drafter > 0 ? ", drafter " + format_bytes(memory.drafter) : "") +
@@ -204,6 +205,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"requests", memory.requests},
                                                    {"swap", memory.swap},
                                                    {"KV store", memory.store},
+                                                   {"state cache", memory.state_cache},
                                                    {"evictor", memory.evictor},
                                                    {"drafter", memory.drafter},
                                                    {"constraints", memory.constraints},

@@ -24,6 +24,7 @@ struct EngineMemory {
   int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for waiting ones
   int64_t swap = 0;
   int64_t states = 0;        // bytes of recurrent layers, or tails of a KV codec
+  int64_t state_cache = 0;   // copies of recurrent states in the prefix cache
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t evictor = 0;       // bytes of the evictor's data of all streams
@@ -31,7 +32,7 @@ struct EngineMemory {
   int64_t prefix_block = 0;  // bytes of the prefix index for one block
 
   int64_t fixed() const {
-    return activations + logits + requests + swap + states + store + evictor + drafter + constraints;
+    return activations + logits + requests + swap + states + state_cache + store + evictor + drafter + constraints;
   }
 };
 

@@ -1,0 +1,71 @@
+#include "engine/state_copies.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+void StateCopies::begin(LiveStream& stream) const {
+  Sequence& s = stream.sequence;
+  StatePoints& points = stream.states;
+  points = {};
+  s.kv.state_at = 0;
+  if (!cache_.copies_states() || !s.prefix.caches) return;
+  const int64_t stride = cache_.state_stride();
+  points.prompt = s.adoptable() / stride * stride;
+  const int64_t known = cache_.stored_tokens(s) / stride * stride;
+  if (known < points.prompt) points.branches.push_back(known);
+  set_next(stream);
+}
+
+void StateCopies::want(LiveStream& donor, int64_t tokens) const {
+  if (!cache_.copies_states() || !donor.sequence.prefix.caches) return;
+  donor.states.branches.push_back(tokens);
+  set_next(donor);
+}
+
+// The smallest point behind the computed tokens.
+void StateCopies::set_next(LiveStream& stream) const {
+  Sequence& s = stream.sequence;
+  const StatePoints& points = stream.states;
+  const int64_t stride = cache_.state_stride();
+  int64_t next = INT64_MAX;
+  const auto add = [&](int64_t tokens) {
+    if (tokens > s.computed) next = std::min(next, tokens);
+  };
+  add(points.prompt);
+  for (const int64_t tokens : points.branches) add(tokens);
+  const int64_t multiple = s.computed / stride + 1;
+  for (int64_t m = multiple; m * stride < std::min(next, points.prompt); ++m)
+    if (cache_.state_evictor().takes(m)) add(m * stride);
+  if (s.computed >= points.prompt && !stream.beams) add(multiple * stride);
+  s.kv.state_at = next < s.max_total ? next : 0;
+}
+
+StatePlace StateCopies::place_of(const LiveStream& stream, int64_t tokens) const {
+  const StatePoints& points = stream.states;
+  if (std::ranges::find(points.branches, tokens) != points.branches.end()) return StatePlace::branch;
+  return tokens == points.prompt ? StatePlace::prompt : StatePlace::answer;
+}
+
+void StateCopies::take(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  if (s.kv.state_at == 0 || s.computed < s.kv.state_at) return;
+  if (s.computed == s.kv.state_at) store(stream);
+  set_next(stream);
+}
+
+// The blocks enter the prefix index first, where the copy belongs to the last one.
+void StateCopies::store(LiveStream& stream) {
+  const Sequence& s = stream.sequence;
+  StatePoints& points = stream.states;
+  PrefixIndex& index = *cache_.index();
+  const auto first = [&](int64_t tokens) { return std::span(s.tokens).first(static_cast<size_t>(tokens)); };
+  cache_.insert(stream);
+  if (!index.store_state(first(s.computed), s.prefix.scope, s.kv.state)) return;
+  const int64_t before = std::exchange(points.last, s.computed);
+  if (before == 0) return;
+  if (!cache_.state_evictor().keeps(place_of(stream, before), before / cache_.state_stride()))
+    index.replace_state(first(before), s.prefix.scope);
+}
+
+}  // namespace millrace

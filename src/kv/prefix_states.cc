@@ -1,0 +1,104 @@
+#include "kv/prefix_states.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace millrace {
+
+int64_t PrefixStates::index_of(Node node) const {
+  return node >= 0 && node < std::ssize(indices_) ? indices_[static_cast<size_t>(node)] : -1;
+}
+
+StateId PrefixStates::at(Node node) const {
+  const int64_t index = index_of(node);
+  return index < 0 ? kNone : copies_[static_cast<size_t>(index)].slot;
+}
+
+int64_t PrefixStates::usable(std::span<const Node> path) const {
+  int64_t length = std::ssize(path);
+  while (length > 0 && index_of(path[static_cast<size_t>(length - 1)]) < 0) --length;
+  return length;
+}
+
+size_t PrefixStates::choose_victim() {
+  uses_.clear();
+  for (Copy& copy : copies_) {
+    const int64_t above = index_of(copy.above);
+    copy.use.saved = copy.use.tokens - (above < 0 ? 0 : copies_[static_cast<size_t>(above)].use.tokens);
+    copy.use.paths = tree_.children(copy.node);
+    uses_.push_back(copy.use);
+  }
+  return evictor_->victim(uses_);
+}
+
+bool PrefixStates::store(std::span<const Node> path, int64_t tokens, StateId state) {
+  assert(needed() && !path.empty());
+  const Node node = path.back();
+  if (const int64_t index = index_of(node); index >= 0) {
+    copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
+    return true;
+  }
+  if (size() >= pool_.copies()) {
+    if (size() == 0) return false;
+    drop(choose_victim());
+    ++stats_.evicted;
+  }
+  const auto slot = pool_.allocate();
+  if (!slot.ok()) return false;
+  pool_.copy(state, *slot);
+  Copy copy{node, *slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
+  const int64_t above = usable(path.first(path.size() - 1));
+  if (above > 0) copy.above = path[static_cast<size_t>(above - 1)];
+  for (Copy& other : copies_) {
+    if (other.above != copy.above || other.use.tokens <= tokens) continue;
+    Node before = tree_.parent(other.node);
+    while (before != node && before != copy.above) before = tree_.parent(before);
+    if (before == node) other.above = node;
+  }
+  if (std::ssize(indices_) <= node) indices_.resize(static_cast<size_t>(node) + 1, -1);
+  indices_[static_cast<size_t>(node)] = static_cast<int32_t>(copies_.size());
+  copies_.push_back(copy);
+  ++stats_.stored;
+  return true;
+}
+
+void PrefixStates::hit(Node node) {
+  const int64_t index = index_of(node);
+  if (index < 0) return;
+  StateUse& use = copies_[static_cast<size_t>(index)].use;
+  ++use.hits;
+  use.last_use = ++clock_;
+  ++stats_.hits;
+}
+
+void PrefixStates::replace(Node node) {
+  const int64_t index = index_of(node);
+  if (index < 0 || copies_[static_cast<size_t>(index)].use.hits > 0 || tree_.children(node) > 1) return;
+  drop(static_cast<size_t>(index));
+  ++stats_.replaced;
+}
+
+void PrefixStates::erase(Node node) {
+  const int64_t index = index_of(node);
+  if (index < 0) return;
+  drop(static_cast<size_t>(index));
+  ++stats_.evicted;
+}
+
+// The last copy takes the place of the dropped one.
+void PrefixStates::drop(size_t index) {
+  const Copy copy = copies_[index];
+  pool_.release(copy.slot);
+  for (Copy& other : copies_)
+    if (other.above == copy.node) other.above = copy.above;
+  indices_[static_cast<size_t>(copies_.back().node)] = static_cast<int32_t>(index);
+  indices_[static_cast<size_t>(copy.node)] = -1;
+  copies_[index] = copies_.back();
+  copies_.pop_back();
+}
+
+void PrefixStates::add_slots(std::vector<int32_t>& holders) const {
+  for (const Copy& copy : copies_) ++holders[static_cast<size_t>(copy.slot)];
+}
+
+}  // namespace millrace

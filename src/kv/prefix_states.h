@@ -1,0 +1,70 @@
+// PrefixStates: copies of recurrent states behind blocks of the prefix index. A block alone cannot continue a stream of
+// a model with recurrent layers: the stream also needs the state behind the block's last token. A copy belongs to the
+// node of its block and goes with it; a block without a copy stays, for longer prefixes. Not thread-safe.
+//
+//   [A0]-[A1]-[A2*]-[A3]-[A4*]      *: has a copy. A prompt that begins with A0 ... A3 continues from A2
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/prefix_tree.h"
+#include "kv/state_evictor.h"
+#include "kv/state_pool.h"
+
+namespace millrace {
+
+struct PrefixStateStats {
+  int64_t stored = 0;    // copies ever stored
+  int64_t replaced = 0;  // dropped because their stream stored a later one
+  int64_t evicted = 0;   // dropped for another copy, or with the block before them
+  int64_t hits = 0;
+};
+
+class PrefixStates {
+ public:
+  using Node = PrefixTree::Node;
+  static constexpr StateId kNone = -1;
+
+  // All outlive this object. `evictor`: null if blocks alone continue a stream.
+  PrefixStates(StatePool& pool, const StateEvictor* evictor, const PrefixTree& tree)
+      : pool_(pool), evictor_(evictor), tree_(tree) {}
+
+  bool needed() const { return evictor_ != nullptr; }
+  StateId at(Node node) const;  // kNone: the node has no copy
+  // Number of the path's nodes up to the last one with a copy.
+  int64_t usable(std::span<const Node> path) const;
+  // Stores a copy of `state` behind the last block of `path`, which ends after `tokens` tokens. If the slots are all
+  // taken, one copy is evicted. A copy that is there already counts as used. Returns false if there are no slots.
+  bool store(std::span<const Node> path, int64_t tokens, StateId state);
+  void hit(Node node);      // a prompt continues from the node's copy
+  void replace(Node node);  // its stream has stored a later copy: drops this one if only that stream has used it
+  void erase(Node node);    // the node leaves the index
+
+  int64_t size() const { return static_cast<int64_t>(copies_.size()); }
+  void add_slots(std::vector<int32_t>& holders) const;  // counts each copy's slot
+  const PrefixStateStats& stats() const { return stats_; }
+
+ private:
+  struct Copy {
+    Node node = PrefixTree::kNone;
+    StateId slot = kNone;
+    Node above = PrefixTree::kNone;  // nearest node before it with a copy
+    StateUse use;
+  };
+  int64_t index_of(Node node) const;
+  void drop(size_t index);
+  size_t choose_victim();
+
+  StatePool& pool_;
+  const StateEvictor* evictor_;
+  const PrefixTree& tree_;
+  std::vector<Copy> copies_;
+  std::vector<int32_t> indices_;  // by node: its copy in copies_; -1: none
+  std::vector<StateUse> uses_;    // of all copies, while a victim is chosen
+  int64_t clock_ = 0;
+  PrefixStateStats stats_;
+};
+
+}  // namespace millrace
