@@ -10,6 +10,7 @@
 #include "command.h"
 #include "hub_model.h"
 #include "input.h"
+#include "inspect_unknown.h"
 #include "kv/window_groups.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
@@ -255,18 +256,7 @@ void print_human(const nlohmann::ordered_json& d) {
   line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));
 }
 
-Result<int> run(const InspectFlags& flags) {
-  MILLRACE_TRY(auto files, open_local_model(flags.model));
-  MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
-  auto described = describe(files, spec, flags.context > 0 ? flags.context : spec.context);
-  if (flags.json && flags.tensors)
-    for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(files, stored));
-  if (flags.json) {
-    print_json_line(described);
-    return 0;
-  }
-  print_human(described);
-  if (!flags.tensors) return 0;
+void print_tensors(const ModelFiles& files) {
   fmt::print("\n{:<48} {:<8} {:>7} {:>12} {:>14}  shape\n", "tensor", "format", "bits", "bytes", "offset");
   for (const auto& stored : files.tensors) {
     auto tensor = tensor_json(files, stored);
@@ -275,6 +265,26 @@ Result<int> run(const InspectFlags& flags) {
                bits >= 0 ? fmt::format("{:.3f}", bits) : "", stored.tensor.bytes, stored.offset,
                tensor["shape"].dump());
   }
+}
+
+// A file of an unknown architecture is described as far as its tensors tell, and is an error all the same.
+Result<int> run(const InspectFlags& flags) {
+  MILLRACE_TRY(auto files, open_local_model(flags.model));
+  const bool known = find_arch(files) != nullptr;
+  const auto spec = read_arch_spec(files);
+  if (known && !spec.ok()) return spec.error();
+  auto described =
+      known ? describe(files, *spec, flags.context > 0 ? flags.context : spec->context) : describe_unknown(files);
+  if (flags.json && flags.tensors)
+    for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(files, stored));
+  if (flags.json)
+    print_json_line(described);
+  else if (known)
+    print_human(described);
+  else
+    print_unknown(described);
+  if (flags.tensors && !flags.json) print_tensors(files);
+  if (!known) return spec.error();
   return 0;
 }
 

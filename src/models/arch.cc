@@ -10,6 +10,7 @@
 #include "models/arch/rope_fields.h"
 #include "models/arch/unread_fields.h"
 #include "models/layer_mixers.h"
+#include "models/unknown/nearest_arch.h"
 
 namespace millrace {
 namespace {
@@ -143,6 +144,14 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   return {};
 }
 
+// Deals with the fields that no reader has looked at: lists them in `unread`, or fails if that is null.
+void check_unread(ConfigReader& config, const ArchSpec& spec, const Arch& arch, std::vector<std::string>* unread) {
+  if (!config.status().ok()) return;
+  if (!unread) return refuse_unread_fields(config, spec, arch.name, arch.harmless_fields);
+  for (const UnreadField& field : unread_fields(config, spec, arch.harmless_fields))
+    unread->push_back(fmt::format("{} is {}", field.path, field.value));
+}
+
 }  // namespace
 
 namespace {
@@ -182,12 +191,7 @@ const Arch* find_arch(const ModelFiles& files) {
   return files.kind == ModelFiles::Kind::gguf ? nullptr : text_arch(files);
 }
 
-Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
-  const Arch* arch = find_arch(files);
-  if (!arch) {
-    return Error::unsupported(
-        fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, archs().names()));
-  }
+static Result<ArchSpec> read_spec(const ModelFiles& files, const Arch* arch, std::vector<std::string>* unread) {
   ArchSpec spec;
   spec.arch = arch->name;
   const auto& config = *files.config;
@@ -200,7 +204,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     read_gguf_vocab(meta, spec, files);
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
     read_gguf_activation(meta, spec);
-    if (meta.status().ok()) refuse_unread_fields(meta, spec, arch->name, arch->harmless_fields);
+    check_unread(meta, spec, *arch, unread);
     MILLRACE_TRY_VOID(meta.status());
   } else {
     const nlohmann::ordered_json fields = language_fields(config);
@@ -208,7 +212,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     if (arch->common_huggingface) read_common_huggingface(reader, spec);
     if (arch->read_huggingface && reader.status().ok()) arch->read_huggingface(reader, spec);
     assign_window_ropes(spec);
-    if (reader.status().ok()) refuse_unread_fields(reader, spec, arch->name, arch->harmless_fields);
+    check_unread(reader, spec, *arch, unread);
     MILLRACE_TRY_VOID(reader.status());
   }
   for (LayerSpec& layer : spec.layers) set_own_sizes(spec, layer);
@@ -217,6 +221,22 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   return spec;
 }
+
+Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
+  const Arch* arch = find_arch(files);
+  if (!arch) return unknown_architecture(files);
+  return read_spec(files, arch, nullptr);
+}
+
+Result<ArchSpec> read_arch_spec_as(const ModelFiles& files, const Arch& arch, std::vector<std::string>& unread) {
+  return read_spec(files, &arch, &unread);
+}
+
+nlohmann::ordered_json model_fields(const ModelFiles& files) {
+  return files.kind == ModelFiles::Kind::gguf ? *files.config : language_fields(*files.config);
+}
+
+std::span<const TensorName> common_tensor_names() { return kCommonNames; }
 
 std::string gguf_tensor_name(const Arch& arch, std::string_view canonical) {
   for (const GgufName& rule : arch.gguf_names) {

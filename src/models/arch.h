@@ -62,7 +62,14 @@ const Arch* find_arch(const ModelFiles& files);  // null if unknown
 
 // Reads and checks the whole spec. Errors: unsupported (unknown architecture or feature, named), corrupt (a key).
 Result<ArchSpec> read_arch_spec(const ModelFiles& files);
+// Reads a file as if it were of the family `arch`: for files of unknown architectures, whose metadata keys must begin
+// with the family's name. `unread`: output, fields that may change numbers and that the family does not read.
+Result<ArchSpec> read_arch_spec_as(const ModelFiles& files, const Arch& arch, std::vector<std::string>& unread);
 
+// All keys of a GGUF file, or the fields of a config.json that describe the language model.
+nlohmann::ordered_json model_fields(const ModelFiles& files);
+
+std::span<const TensorName> common_tensor_names();
 // The Hugging Face name of a canonical tensor name, empty if there is none.
 std::string huggingface_name(const Arch& arch, std::string_view canonical);
 // The name of a canonical tensor name in GGUF files.

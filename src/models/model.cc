@@ -13,6 +13,7 @@
 #include "models/router.h"
 #include "models/skipped_blocks.h"
 #include "models/tensor_train_loader.h"
+#include "models/unread_tensors.h"
 #include "models/weight_source.h"
 
 namespace millrace {

@@ -18,8 +18,9 @@
 
 namespace millrace {
 
-ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec)
-    : files_(std::move(files)), loader_(*files_, arch), model_(new Model()) {
+ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec,
+                           std::vector<TensorRequest>* requests)
+    : files_(std::move(files)), loader_(*files_, arch, requests), model_(new Model()) {
   model_->files_ = files_;
   model_->spec_ = std::move(spec);
 }

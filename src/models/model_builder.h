@@ -15,10 +15,18 @@ namespace millrace {
 
 class ModelBuilder {
  public:
-  ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec);
+  ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec)
+      : ModelBuilder(std::move(files), arch, std::move(spec), nullptr) {}
   Result<std::unique_ptr<Model>> build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
+  // The tensors that a model of this spec asks for, also those that the file lacks. Of layers that are alike only the
+  // first is listed, and at most 8 kinds of layers.
+  static std::vector<TensorRequest> list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,
+                                                  const ArchSpec& spec);
+
  private:
+  ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec,
+               std::vector<TensorRequest>* requests);
   Result<void> load_embeddings();
   Result<void> load_layer_inputs();
   Result<void> load_types();

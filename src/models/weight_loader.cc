@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/codebook_products.h"
+#include "models/unknown/tensor_kinds.h"
 
 namespace millrace {
 namespace {
@@ -20,12 +21,6 @@ std::vector<std::string> spellings(const std::string& name) {
     if (prefix == "model.") out.push_back("model.language_model." + rest);
   }
   return out;
-}
-
-std::string shape_text(const Tensor& tensor) {
-  std::string out = "[";
-  for (int i = 0; i < tensor.rank; ++i) out += fmt::format("{}{}", i ? ", " : "", tensor.dims[i]);
-  return out + "]";
 }
 
 Error wrong_shape(const ModelFiles& files, const StoredTensor& stored, int64_t rows, int64_t cols) {
@@ -60,9 +55,10 @@ Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t col
 
 }  // namespace
 
-WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
+WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch, std::vector<TensorRequest>* requests)
     : files_(files),
       arch_(arch),
+      requests_(requests),
       has_parts_(std::ranges::any_of(files.tensors, [](const auto& one) { return is_weight_part(one.name); })) {}
 
 std::string WeightLoader::folder_name(std::string_view canonical) const {
@@ -87,6 +83,12 @@ const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transpo
   for (const auto& spelling : spellings(name))
     if (const StoredTensor* stored = files_.find(spelling)) return stored;
   return nullptr;
+}
+
+void WeightLoader::note(std::string_view canonical, int64_t rows, int64_t cols) {
+  bool transposed = false;
+  const StoredTensor* stored = find(canonical, &transposed);
+  requests_->push_back({std::string(canonical), stored, transposed ? cols : rows, transposed ? rows : cols});
 }
 
 Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
@@ -118,6 +120,14 @@ Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t
 
 Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows,
                                      int64_t cols) {
+  if (requests_) {
+    note(canonical, total_rows, cols);
+    Weight weight;
+    weight.format = find_format("f32");
+    weight.rows = rows;
+    weight.cols = cols;
+    return weight;
+  }
   bool transposed = false;
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
   if (has_parts_) {
@@ -184,6 +194,10 @@ Result<Weight> WeightLoader::optional_matrix(std::string_view canonical, int64_t
 }
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int64_t n) {
+  if (requests_) {
+    note(canonical, 1, n);
+    return std::vector<float>(static_cast<size_t>(n));
+  }
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
   if (has_parts_ && is_weight_part(stored->name))
     return Error::corrupt(
@@ -203,6 +217,10 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
 }
 
 Result<std::vector<float>> WeightLoader::table(std::string_view canonical, int64_t rows, int64_t cols) {
+  if (requests_) {
+    note(canonical, rows, cols);
+    return std::vector<float>(static_cast<size_t>(rows * cols));
+  }
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
   if (stored->tensor.rows() != rows || stored->tensor.cols() != cols) return wrong_shape(files_, *stored, rows, cols);
   return vector(canonical, rows * cols);

@@ -15,9 +15,18 @@
 
 namespace millrace {
 
+// A tensor that a model asks for.
+struct TensorRequest {
+  std::string canonical;
+  const StoredTensor* stored = nullptr;  // null: the file lacks it
+  int64_t rows = 0, cols = 0;            // shape that the model needs, as the file would store it
+};
+
 class WeightLoader {
  public:
-  WeightLoader(const ModelFiles& files, const Arch& arch);
+  // `requests`: if not null, nothing is loaded: each tensor that is asked for is appended, missing ones and those of
+  // another shape too, and zeros are returned.
+  WeightLoader(const ModelFiles& files, const Arch& arch, std::vector<TensorRequest>* requests = nullptr);
   // Tensors of a Hugging Face folder whose names would begin with `from` begin with `to` instead.
   void rename(std::string from, std::string to) { renamed_ = {std::move(from), std::move(to)}; }
 
@@ -43,12 +52,14 @@ class WeightLoader {
 
  private:
   std::string folder_name(std::string_view canonical) const;
+  void note(std::string_view canonical, int64_t rows, int64_t cols);
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
   Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows,
                                  int64_t cols);
   Result<Weight> codebook_rows(const StoredTensor& stored, const PartRows& at, std::shared_ptr<Codebook> codebook);
   const ModelFiles& files_;
   const Arch& arch_;
+  std::vector<TensorRequest>* requests_;
   bool has_parts_;  // some matrix of the file has weight parts
   std::pair<std::string, std::string> renamed_;  // prefixes
 };

@@ -218,23 +218,31 @@ struct FieldRules {
 
 }  // namespace
 
-void refuse_unread_fields(ConfigReader& config, const ArchSpec& spec, std::string_view family,
-                          std::span<const std::string_view> harmless) {
+std::vector<UnreadField> unread_fields(ConfigReader& config, const ArchSpec& spec,
+                                       std::span<const std::string_view> harmless) {
   if (!config.was_read("sliding_window") && config.has("use_sliding_window") &&
       !config.flag_or("use_sliding_window", true))
     skip_huggingface_windows(config);
   const FieldRules rules{spec, harmless};
+  std::vector<UnreadField> out;
   for (const std::string& key : config.keys()) {
     if (config.was_read(key)) continue;
     const FieldJson* value = config.value(key);
     if (!value) continue;
     const std::string path = rules.find_change(*value, key, 0);
     if (path.empty()) continue;
-    const std::string text = value->dump(-1, ' ', false, FieldJson::error_handler_t::replace);
-    config.fail(Error::unsupported(fmt::format(
-        "{}: {} is {}: this field may change what the model computes, and is not supported for the architecture '{}'",
-        config.source(), path, text.substr(0, 60), family)));
+    out.push_back({path, value->dump(-1, ' ', false, FieldJson::error_handler_t::replace).substr(0, 60)});
   }
+  return out;
+}
+
+void refuse_unread_fields(ConfigReader& config, const ArchSpec& spec, std::string_view family,
+                          std::span<const std::string_view> harmless) {
+  const std::vector<UnreadField> unread = unread_fields(config, spec, harmless);
+  if (unread.empty()) return;
+  config.fail(Error::unsupported(fmt::format(
+      "{}: {} is {}: this field may change what the model computes, and is not supported for the architecture '{}'",
+      config.source(), unread[0].path, unread[0].value, family)));
 }
 
 }  // namespace millrace

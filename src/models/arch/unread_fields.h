@@ -4,12 +4,23 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/arch_spec.h"
 #include "models/config_reader.h"
 
 namespace millrace {
+
+struct UnreadField {
+  std::string path;
+  std::string value;  // the first 60 bytes of its JSON
+};
+
+// The fields that no reader looked at and that may change what the model computes. Call it after all fields were read.
+std::vector<UnreadField> unread_fields(ConfigReader& config, const ArchSpec& spec,
+                                       std::span<const std::string_view> harmless);
 
 // Call it after all fields were read into `spec`. `family`: for the message. `harmless`: names that change nothing in
 // this family. Failures are stored in `config`.

@@ -16,6 +16,7 @@
 #include "models/convert/gguf_keys.h"
 #include "models/convert/grouped_outputs.h"
 #include "models/layer_matrices.h"
+#include "models/unknown/tensor_kinds.h"
 #include "models/weight_parts_loader.h"
 
 namespace millrace {
@@ -82,18 +83,11 @@ Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sourc
   return out;
 }
 
-// Tensors without learned values: rope factors go into config.json, causal masks and frequencies follow from the sizes.
-bool is_derived(std::string_view name) {
-  const bool factors = name == "rope_freqs.weight" || name.starts_with("rope_factors_");
-  return factors || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq");
-}
-
 void note_left_out(const ConversionInput& input, const std::vector<SourceTensor>& used, ConvertReport& report) {
   std::set<const StoredTensor*> seen;
   for (const SourceTensor& tensor : used) seen.insert(tensor.stored);
   for (const StoredTensor& stored : input.files.tensors) {
-    if (!is_derived(stored.name) && !seen.contains(&stored)) report.left_out.push_back(stored.name);
+    if (!is_derived_tensor(stored.name) && !seen.contains(&stored)) report.left_out.push_back(stored.name);
   }
 }
 
