@@ -311,8 +311,11 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
 }
 
 TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] :
-       {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}, {"qwen35", "gated_delta_net"}}) {
+  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"},
+                                    {"deepseek2", "latent"},
+                                    {"falcon_h1", "mamba2"},
+                                    {"qwen35", "gated_delta_net"},
+                                    {"encoders/bert", "bidirectional"}}) {
     const std::string from = (golden() / name / "model.gguf").string();
     const auto report = convert(from, Scratch() / "out");
     ASSERT_FALSE(report.ok());
