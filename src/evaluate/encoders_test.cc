@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, Encoder, ::testing::ValuesIn(encoder_names()),
 TEST(Encoders, PredictNoTokens) {
   const auto model = load_encoder(kEncoders / "bert");
   ASSERT_TRUE(model);
-  const auto scorer = Scorer::create(model, {});
+  const auto scorer = Scorer::create(model, {.threads = 1, .context = 32, .batch_tokens = 32});
   ASSERT_FALSE(scorer.ok());
   EXPECT_EQ(scorer.error().kind, ErrorKind::unsupported);
   EXPECT_NE(scorer.error().message.find("this model is an encoder (bert)"), std::string::npos);
