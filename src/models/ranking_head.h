@@ -30,7 +30,7 @@ class RankingHead {
 
   const std::vector<std::string>& labels() const { return labels_; }  // "" if the files do not name them
   enum class Row : uint8_t { last, first, mean };
-  Row row() const { return row_; }  // what the head reads of a text's hidden states
+  Row row() const { return row_; }  // the row of a text's hidden states that the head reads
   // The label that means "relevant"; null: the head classifies and does not rank.
   std::optional<size_t> relevant() const { return relevant_; }
 
