@@ -32,6 +32,8 @@ class ModelBuilder {
   Result<void> load_types();
   Result<void> load_layer(int64_t index);
   Result<void> load_layer_end(const std::string& prefix, LayerWeights& layer);
+  Result<void> load_alt_up(const std::string& prefix, LayerWeights& layer);
+  Result<std::vector<Weight>> load_streams(const std::string& name);
   Result<Weight> load_shortcut(int64_t layer, bool mlp);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
