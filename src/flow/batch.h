@@ -124,7 +124,7 @@ struct Batch {
   std::vector<int32_t> listed_blocks;
   std::vector<int32_t> slot_positions;
   std::vector<const ExitGate*> exits;  // the gates of the spans that have one; empty in most batches
-  std::vector<StateMark> marks;        // of the spans that have some; their rows are counted from the span's first
+  std::vector<StateMark> marks;        // marks of all spans; a row is counted from the span's first token
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   std::span<const StateMark> marks_of(const BatchSpan& span) const {
