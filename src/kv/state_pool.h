@@ -21,8 +21,8 @@ using StateId = int32_t;  // -1: none
 class StatePool {
  public:
   StatePool() = default;  // for models without recurrent layers
-  // `values`: of each layer, 0 where a layer keeps no state. `copies`: slots that the prefix index may hold, in addition
-  // to the `slots` of streams. Errors: user, resource.
+  // `values`: of each layer, 0 where a layer keeps no state. `copies`: slots that the prefix index may hold, in
+  // addition to the `slots` of streams. Errors: user, resource.
   static Result<StatePool> create(std::span<const int64_t> values, int64_t slots, int64_t copies = 0);
   // Bytes of one slot.
   static int64_t slot_bytes(std::span<const int64_t> values);

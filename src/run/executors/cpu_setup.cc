@@ -173,8 +173,7 @@ Result<int64_t> CpuSetup::plan_memory() {
   memory.states = places_.states * layout_.state_bytes();
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
-  MILLRACE_TRY(const int64_t blocks,
-               plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
+  MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
   if (tokenizer_)
