@@ -1,4 +1,4 @@
-// What `millrace inspect` prints of a file whose architecture is not known.
+// The description of a file whose architecture is not known, for `millrace inspect`.
 #pragma once
 
 #include "base/ordered_json.h"

@@ -19,8 +19,8 @@ class ModelBuilder {
       : ModelBuilder(std::move(files), arch, std::move(spec), nullptr) {}
   Result<std::unique_ptr<Model>> build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
-  // The tensors that a model of this spec asks for, also those that the file lacks. Of layers that are alike only the
-  // first is listed, and at most 8 kinds of layers.
+  // The tensors that a model of this spec asks for, also those that the file lacks. Among layers that are alike only
+  // the first is listed, and at most 8 kinds of layers.
   static std::vector<TensorRequest> list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,
                                                   const ArchSpec& spec);
 
