@@ -60,8 +60,8 @@ Matrices list_matrices(const ModelFiles& files) {
   return out;
 }
 
-// Number of matrix values in the layers that each token is multiplied with. In the last layer, a token without logits
-// needs only its key and value.
+// Number of matrix values in the layers that each token is multiplied with. In the last layer that stores keys, a token
+// without logits needs only its key and value, and behind it nothing.
 struct ActiveValues {
   double always = 0;
   double for_output = 0;
@@ -84,24 +84,28 @@ ActiveValues ssm_values(const ArchSpec& spec, const SsmSpec& ssm) {
 }
 
 ActiveValues active_values(const ArchSpec& spec) {
-  const int64_t key_value = spec.width * spec.head_dim * 2 * spec.kv_heads;
-  const int64_t query_output = spec.width * spec.head_dim * 2 * spec.heads;
   const int64_t matrices = spec.gated ? 3 : 2;
+  // The layers from here on run for tokens with logits: they store nothing, apart from the first of them.
+  const LayerSpec* last = spec.layers.data();
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.kv_from < 0) last = &layer;
   ActiveValues active;
   for (const LayerSpec& layer : spec.layers) {
-    double& rest = &layer == &spec.layers.back() ? active.for_output : active.always;
+    double& rest = &layer >= last ? active.for_output : active.always;
     const auto add = [&](const ActiveValues& values) {
       active.always += values.always;
       rest += values.for_output;
     };
     if (keeps(layer, StateKind::recurrent)) add(ssm_values(spec, layer.ssm));
     if (keeps(layer, StateKind::latent)) add(latent_values(spec, layer));
-    if (keeps(layer, StateKind::keys)) add({static_cast<double>(key_value), static_cast<double>(query_output)});
-    if (!layer.mlp) continue;
-    const int64_t mlp = layer.moe
-                            ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
-                            : matrices * spec.hidden;
-    rest += static_cast<double>(spec.width * mlp);
+    const int64_t head = spec.width * layer.head_dim * 2;  // key and value, or query and output
+    if (keeps(layer, StateKind::keys))
+      add({static_cast<double>(layer.kv_from < 0 ? head * layer.kv_heads : 0),
+           static_cast<double>(head * layer.heads)});
+    const MoeSpec& moe = layer.experts;
+    int64_t mlp = layer.has_dense_mlp() ? matrices * layer.hidden : 0;
+    if (layer.moe) mlp += moe.experts + matrices * (moe.used * moe.hidden + moe.shared_hidden);
+    rest += static_cast<double>(spec.width * (mlp + 2 * spec.layer_input + 2 * spec.laurel_rank));
   }
   return active;
 }

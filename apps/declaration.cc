@@ -38,6 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kFlagFamilies[] = {
     {"--kv-format", "kv_format"},
     {"--ctv", "kv_format"},
     {"--prefix-evict", "prefix_evictor"},
+    {"--state-evict", "state_evictor"},
     {"--kv-tier", "tier"},
     {"--kv-store", "store"},
     {"--kernel", "kernel"},

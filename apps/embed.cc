@@ -7,8 +7,10 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "evaluate/embedder.h"
+#include "evaluate/vector_head.h"
 #include "input.h"
 #include "model_flags.h"
+#include "prompt/task_prefixes.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +23,7 @@ constexpr const char* kEmbedExamples = R"(Examples:
 struct EmbedFlags {
   ModelFlags model;
   std::vector<std::string> texts;
-  std::string file, pooling, format = "json", kv_format = "f16";
+  std::string file, pooling, prompt_name, format = "json", kv_format = "f16";
   int64_t dimensions = 0, batch = 512;
   bool raw = false, cosine = false;
 };
@@ -79,10 +81,13 @@ Result<int> embed(const EmbedFlags& flags) {
   }
   if (pooling == Pooling::none && flags.cosine)
     return Error::user("--cosine: requires one vector per text; choose another --pooling");
+  MILLRACE_TRY(const TaskPrefixes prefixes, TaskPrefixes::read(*model->parts().files));
+  MILLRACE_TRY(const std::string prefix,
+               prefixes.find(flags.prompt_name.empty() ? std::nullopt : std::optional(flags.prompt_name)));
   std::vector<std::vector<TokenId>> tokens;
   size_t longest = 1;
   for (const std::string& text : texts) {
-    MILLRACE_TRY(auto encoded, model->encode(text));
+    MILLRACE_TRY(auto encoded, model->encode(prefix + text));
     longest = std::max(longest, encoded.size());
     tokens.push_back(std::move(encoded));
   }
@@ -90,8 +95,10 @@ Result<int> embed(const EmbedFlags& flags) {
                                                        .context = static_cast<int64_t>(longest),
                                                        .batch_tokens = flags.batch,
                                                        .kv_format = flags.kv_format}));
-  const auto width = static_cast<size_t>(embedder->width());
-  if (flags.dimensions > embedder->width())
+  MILLRACE_TRY(const VectorHead head, VectorHead::read(*model->parts().files, embedder->width()));
+  const bool pools = pooling != Pooling::none;
+  const auto width = static_cast<size_t>(pools ? head.width() : embedder->width());
+  if (flags.dimensions > static_cast<int64_t>(width))
     return Error::user(
         fmt::format("--dimensions: at most {}, the model's embedding size, not {}", width, flags.dimensions));
   const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
@@ -99,6 +106,7 @@ Result<int> embed(const EmbedFlags& flags) {
   if (flags.format == "table" && !flags.cosine)
     fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
   MILLRACE_TRY_VOID(embedder->run(tokens, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
+    if (pools) head.apply(values);
     for (size_t at = 0; at < values.size(); at += width) {
       std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at),
                              values.begin() + static_cast<ptrdiff_t>(at + size));
@@ -129,6 +137,8 @@ void add_embed_command(CLI::App& app) {
       ->add_option("--pooling", flags->pooling,
                    "How hidden states are combined into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  command->add_option("--prompt-name", flags->prompt_name,
+                      "Task whose prefix is put before each text, such as query; default: the model's own");
   command->add_option("--dimensions", flags->dimensions, "Use only the first N values, normalized to length 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->add_flag("--raw", flags->raw, "Do not normalize embeddings to length 1");

@@ -1,4 +1,4 @@
-// What `millrace inspect` prints of a file whose architecture is not known.
+// The report of `millrace inspect` on a file whose architecture is not known.
 #pragma once
 
 #include "base/ordered_json.h"

@@ -218,6 +218,18 @@ void EngineFlags::add_to(CLI::App* command) {
   command->option_defaults()->group("KV cache");
   add_family("prefix_evictor", &EngineOptions::prefix_evict, "--prefix-evict",
              "Eviction order of the prefix cache: lru, lfu, length_aware or importance");
+  add_family("state_evictor", &EngineOptions::state_evict, "--state-evict",
+             "Models with recurrent layers: which copies of their states the prefix cache takes and keeps, "
+             "NAME[:key=value,...]: last, every or marconi");
+  command
+      ->add_option("--state-cache", options.state_cache_bytes,
+                   "Models with recurrent layers: memory for those copies, such as 500M; default: two for each stream, "
+                   "at most 1 GiB and an eighth of --memory")
+      ->transform(CLI::AsSizeValue(false));
+  command
+      ->add_option("--state-stride", options.state_stride,
+                   "Models with recurrent layers: copies are at multiples of this number of tokens, and of a KV block")
+      ->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt completely");
   command->option_defaults()->group("Options");
 }

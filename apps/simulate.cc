@@ -154,6 +154,9 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["prompt_tokens"] = f.prompt_tokens;
   out["cached_tokens"] = f.cached_tokens;
   out["kv_ssd_tokens_loaded"] = r.stats.store.hit_tokens;
+  if (const StateCacheStats& copies = r.stats.state_cache; copies.slots > 0)
+    out["state_copies"] = {{"slots", copies.slots},       {"held", copies.held},       {"stored", copies.stored},
+                           {"replaced", copies.replaced}, {"evicted", copies.evicted}, {"hits", copies.hits}};
   out["preemptions"] = r.stats.preemptions;
   out["recomputed_tokens"] = r.stats.recomputed_tokens;
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
@@ -360,6 +363,19 @@ void add_simulate_command(CLI::App& app) {
       ->add_option("--window", flags->model.window,
                    "Keys that every layer of the simulated model sees, so that streams give back older blocks; 0: all")
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--state-bytes", flags->model.state_bytes,
+                   "Bytes of a stream's recurrent states in the simulated model, such as 20M (millrace inspect shows a "
+                   "model's); 0: no layer is recurrent")
+      ->transform(CLI::AsSizeValue(false));
+  command
+      ->add_option("--state-cache", options.state_cache_bytes,
+                   "Memory for copies of those states in the prefix cache; default: two for each stream, at most 1 GiB")
+      ->transform(CLI::AsSizeValue(false));
+  command
+      ->add_option("--state-stride", options.state_stride,
+                   "Copies are at multiples of this number of tokens, and of a KV block")
+      ->capture_default_str();
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
   command->add_option("--max-streams", options.max_streams, "Most streams in one step")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams,

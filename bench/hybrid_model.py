@@ -7,6 +7,7 @@ meaningless. Tensors of a kind that routes or decays have plausible values. Need
     bench/hybrid_model.py qwen35-2b --format q8_0 qwen35.gguf        # gated delta nets in three of four layers
     bench/hybrid_model.py falcon-h1-1.5b --format q4_k_m falcon.gguf # Mamba-2 and attention side by side
     bench/hybrid_model.py gpt-oss-20b --layers 6 gpt-oss.gguf        # MXFP4 experts; the other matrices in Q8_0
+    bench/hybrid_model.py gemma4-26b-a4b --layers 6 gemma4.gguf      # experts beside MLPs; heads of two sizes
 """
 import argparse
 import pathlib
@@ -44,6 +45,9 @@ SHAPES = {
     "gpt-oss-20b": {"arch": "gpt-oss", "layers": 24, "vocab": 201088, "width": 2880, "hidden": 2880, "heads": 64,
                     "kv_heads": 8, "head_dim": 64, "theta": 150000.0, "experts": 32, "used": 4, "window": 128,
                     "tied": False},
+    "gemma4-26b-a4b": {"arch": "gemma4", "layers": 30, "vocab": 262144, "width": 2816, "hidden": 2112, "heads": 16,
+                       "kv_heads": 8, "head_dim": 256, "global_kv_heads": 2, "global_head_dim": 512, "theta": 1e6,
+                       "experts": 128, "used": 8, "expert_hidden": 704, "window": 1024, "tied": True},
 }
 
 
@@ -100,6 +104,28 @@ def gpt_oss_layer(c, p):
         yield f"{p}ffn_{name}_exps.bias", [c["experts"], rows]
 
 
+def sees_all(layer):
+    """Gemma 4: five layers with a window, then one that sees all keys."""
+    return layer % 6 == 5
+
+
+def gemma4_layer(c, p, layer):
+    own = dict(c, head_dim=c["global_head_dim"], kv_heads=c["global_kv_heads"]) if sees_all(layer) else c
+    # Layers that see all keys have no values of their own: keys are values.
+    yield from (tensor for tensor in attention(own, p, False) if not sees_all(layer) or "attn_v" not in tensor[0])
+    yield p + "attn_q_norm.weight", [own["head_dim"]]
+    yield p + "attn_k_norm.weight", [own["head_dim"]]
+    for name in ("post_attention_norm", "ffn_norm", "post_ffw_norm", "post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
+        yield f"{p}{name}.weight", [c["width"]]
+    yield p + "layer_output_scale.weight", [1]
+    yield from mlp(c, p)
+    yield p + "ffn_gate_inp.weight", [c["experts"], c["width"]]
+    yield p + "ffn_gate_inp.scale", [c["width"]]
+    yield p + "ffn_gate_up_exps.weight", [c["experts"], 2 * c["expert_hidden"], c["width"]]
+    yield p + "ffn_down_exps.weight", [c["experts"], c["width"], c["expert_hidden"]]
+    yield p + "ffn_down_exps.scale", [c["experts"]]
+
+
 def shapes(c):
     yield "token_embd.weight", [c["vocab"], c["width"]]
     for layer in range(c["layers"]):
@@ -107,6 +133,9 @@ def shapes(c):
         yield p + "attn_norm.weight", [c["width"]]
         if c["arch"] == "gpt-oss":
             yield from gpt_oss_layer(c, p)
+            continue
+        if c["arch"] == "gemma4":
+            yield from gemma4_layer(c, p, layer)
             continue
         if c["arch"] == "falcon-h1":
             yield from state_space(c, p)
@@ -122,6 +151,8 @@ def shapes(c):
             yield p + "post_attention_norm.weight", [c["width"]]
         yield from mlp(c, p)
     yield "output_norm.weight", [c["width"]]
+    if c["arch"] == "gemma4":
+        yield "rope_freqs.weight", [c["global_head_dim"] // 2]
     if not c["tied"]:
         yield "output.weight", [c["vocab"], c["width"]]
 
@@ -136,7 +167,15 @@ def gguf_keys(c):
                    ("ssm.time_step_rank", c["ssm_heads"]), ("ssm.group_count", c["ssm_groups"])]
     if "experts" in c:
         counts += [("expert_count", c["experts"]), ("expert_used_count", c["used"]),
-                   ("expert_feed_forward_length", c["hidden"]), ("attention.sliding_window", c["window"])]
+                   ("expert_feed_forward_length", c.get("expert_hidden", c["hidden"])),
+                   ("attention.sliding_window", c["window"])]
+    if c["arch"] == "gemma4":
+        replaced = {"attention.head_count_kv", "attention.key_length", "attention.value_length", "rope.dimension_count"}
+        counts = [(key, value) for key, value in counts if key not in replaced]
+        for ending, dims in (("", c["global_head_dim"]), ("_swa", c["head_dim"])):
+            counts += [(f"attention.key_length{ending}", dims), (f"attention.value_length{ending}", dims),
+                       (f"rope.dimension_count{ending}", dims)]
+        counts.append(("embedding_length_per_layer_input", 0))
     if c["arch"] == "qwen35":
         counts.append(("full_attention_interval", 4))
     if c["arch"] == "falcon-h1":
@@ -147,6 +186,13 @@ def gguf_keys(c):
              (f"{c['arch']}.rope.freq_base", "float32", c["theta"])]
     if c["arch"] == "qwen35":
         keys.append(("qwen35.rope.dimension_sections", "int32[]", [11, 11, 10, 0]))
+    if c["arch"] == "gemma4":
+        kinds = [sees_all(layer) for layer in range(c["layers"])]
+        heads = [c["global_kv_heads"] if all_ else c["kv_heads"] for all_ in kinds]
+        keys += [("gemma4.attention.head_count_kv", "int32[]", heads),
+                 ("gemma4.attention.sliding_window_pattern", "bool[]", [not all_ for all_ in kinds]),
+                 ("gemma4.rope.freq_base_swa", "float32", 10000.0),
+                 ("gemma4.final_logit_softcapping", "float32", 30.0)]
     more = [f"token{i}" for i in range(c["vocab"] - len(TOKENS))]
     longer = {"tokenizer.ggml.tokens": more, "tokenizer.ggml.token_type": [1] * len(more)}
     return keys + [(key, kind, value + longer[key] if key in longer else value) for key, kind, value in gguf_metadata()]
@@ -189,8 +235,10 @@ def pattern(format_name, source):
 
 def floats(name, shape, source):
     count = values_of(shape)
-    if name.endswith(("norm.weight", "norm")):
+    if "norm" in name or name.endswith(("scale", "scale.weight")):
         return struct.pack("<f", 1.0) * count
+    if name == "rope_freqs.weight":  # a quarter of the pairs turns
+        return struct.pack(f"<{count}f", *([1.0] * (count // 4) + [1e30] * (count - count // 4)))
     if name.endswith("ssm_a"):
         return struct.pack(f"<{count}f", *(-source.uniform(0.2, 4.0) for _ in range(count)))
     deviation = 0.3 if "ssm" in name else 0.02
@@ -200,13 +248,14 @@ def floats(name, shape, source):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", choices=SHAPES)
-    parser.add_argument("--format", choices=("q4_0", "q8_0", "q4_k_m", "mxfp4"), help="mxfp4 by default for gpt-oss, else q8_0")
+    parser.add_argument("--format", choices=("q4_0", "q8_0", "q4_k_m", "mxfp4"),
+                        help="mxfp4 by default for gpt-oss, q4_0 for gemma4, else q8_0")
     parser.add_argument("--layers", type=int, help="fewer layers than the model has")
     parser.add_argument("out")
     args = parser.parse_args()
     c = dict(SHAPES[args.shape])
     c["layers"] = args.layers or c["layers"]
-    asked = args.format or ("mxfp4" if "experts" in c else "q8_0")
+    asked = args.format or {"gpt-oss": "mxfp4", "gemma4": "q4_0"}.get(c["arch"], "q8_0")
     keys, source, at, head, tensors = gguf_keys(c), random.Random(1), 0, b"", []
     for name, shape in shapes(c):
         kind = format_of(name, shape, asked)

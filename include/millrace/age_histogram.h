@@ -1,4 +1,5 @@
-// AgeHistogram: a histogram of durations with power-of-two buckets. add() costs a few instructions; memory is fixed.
+// AgeHistogram: a histogram of durations with power-of-two buckets. add() costs a few instructions and allocates
+// nothing.
 //
 //   bucket 0: under 1 ms   bucket i: [2^(i-1), 2^i) ms   the last one: everything from 2^38 ms (8.7 years)
 #pragma once
@@ -27,7 +28,8 @@ class AgeHistogram {
   }
   int64_t count() const { return count_; }
   double mean_seconds() const { return count_ ? sum_ / static_cast<double>(count_) : 0; }
-  // Upper edge of the quantile's bucket, at most a factor of 2 too large. 0 if the histogram is empty.
+  // Returns the upper edge of the quantile's bucket, which is at most a factor of 2 too large. 0: the histogram is
+  // empty.
   double quantile_seconds(double q) const {
     int64_t left = static_cast<int64_t>(q * static_cast<double>(count_));
     for (int i = 0; count_ && i < kBuckets; ++i) {

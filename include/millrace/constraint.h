@@ -14,7 +14,7 @@ struct CompileOrder {
   std::shared_ptr<const std::atomic<bool>> cancelled;  // set to cancel; null: cannot be cancelled
 };
 
-// A compiled constraint. As long as a copy exists, the engine that compiled it does not compile it again.
+// A compiled constraint. As long as a copy exists, the engine that compiled the constraint does not compile it again.
 struct CompiledConstraint {
   std::vector<std::string> notes;       // parts of the constraint that are not fully enforced
   std::shared_ptr<const void> grammar;  // null: no constraint

@@ -27,15 +27,15 @@
 
 namespace millrace {
 
-// The events of one request. Destroying it cancels the request.
+// The events of one request. Destroying the stream cancels the request.
 class Stream {
  public:
   ~Stream();
   RequestId id() const;
 
-  // Waits for the next event; nullopt after the event with `last`.
+  // Waits for the next event. Returns nullopt after the event with `last`.
   std::optional<TokenEvent> next();
-  // Variant with a time limit; `timed_out` distinguishes a timeout from the end.
+  // Variant with a time limit. After nullopt, `timed_out` is true for a timeout and false for the end of the request.
   std::optional<TokenEvent> next(std::chrono::milliseconds limit, bool* timed_out);
 
   void cancel();
@@ -47,9 +47,9 @@ class Stream {
   std::shared_ptr<State> state_;
 };
 
-class QueuePlace;  // Engine::take_place()
+class QueuePlace;  // see Engine::take_place()
 
-// Statistics of the prefix store, EngineOptions::kv_store or kv_ssd.
+// Statistics of the prefix store that EngineOptions::kv_store or kv_ssd configures.
 struct KvStoreStats {
   bool open = false;
   bool connected = false;       // a store on another machine can be reached now
@@ -58,19 +58,19 @@ struct KvStoreStats {
   int64_t capacity_blocks = 0;  // 0: not limited by this program
   int64_t blocks = 0;           // currently stored, as far as this engine knows
   int64_t unread_slots = 0;     // slots whose contents have not been read yet since startup
-  int64_t hit_tokens = 0;       // loaded instead of computed
-  int64_t passed_tokens = 0;    // stored, but slower to load than to compute
-  int64_t failed_tokens = 0;    // failed to load and were computed
-  int64_t left_out_tokens = 0;  // stored, but left out of their streams' attention
-  int64_t looking_up = 0;       // streams that wait for the store to say what it has
-  int64_t late_lookups = 0;     // without an answer by the deadline
-  int64_t late_loads = 0;       // incomplete at the deadline
+  int64_t hit_tokens = 0;       // tokens that were loaded instead of computed
+  int64_t passed_tokens = 0;    // stored tokens that were computed because loading them is slower
+  int64_t failed_tokens = 0;    // tokens that failed to load and were computed
+  int64_t left_out_tokens = 0;  // stored tokens that were left out of their streams' attention
+  int64_t looking_up = 0;       // streams that wait for the store to report which of their blocks it has
+  int64_t late_lookups = 0;     // lookups without an answer by their deadline
+  int64_t late_loads = 0;       // loads that were incomplete at their deadline
   int64_t read_bytes = 0, written_bytes = 0;
-  int64_t dropped_blocks = 0;  // not stored: too many writes in progress, or a write failed
+  int64_t dropped_blocks = 0;  // blocks that were not stored: too many writes in progress, or a failed write
   int64_t corrupt_blocks = 0;  // corrupt blocks found
 };
 
-// Memory by account: "weights", "KV", "activations" ...
+// Memory of one account, such as "weights", "KV" or "activations".
 struct MemoryUse {
   std::string name;
   int64_t bytes = 0;  // currently in use
@@ -81,7 +81,7 @@ struct MemoryUse {
 struct PrefixCacheStats {
   int64_t queries = 0;       // lookups, one per admission
   int64_t query_tokens = 0;  // tokens looked up
-  int64_t hit_tokens = 0;    // tokens of the looked-up prompts that were found
+  int64_t hit_tokens = 0;    // looked-up tokens that were found
   int64_t stored_blocks = 0;
   int64_t erased_blocks = 0;
   AgeHistogram lifetime;   // time since evicted blocks were stored
@@ -89,8 +89,8 @@ struct PrefixCacheStats {
   AgeHistogram reuse_gap;  // time between two uses of a block
 };
 
-// Histogram of the prompt and answer tokens computed per step: bucket i counts steps of (2^(i-1), 2^i] tokens, the last
-// bucket all larger ones.
+// Histogram of the prompt and answer tokens computed per step. Bucket i counts steps of (2^(i-1), 2^i] tokens; the last
+// bucket also counts all larger steps.
 struct StepTokens {
   static constexpr int kBuckets = 18;
   std::array<int64_t, kBuckets> buckets{};
@@ -102,14 +102,14 @@ struct StepTokens {
   }
 };
 
-// How `draft_length` auto has decided in the steps that had drafts. All counts are 0 where it is fixed.
+// Decisions of `draft_length` auto in steps for which drafts were available. All counts are 0 if it is fixed.
 struct DraftDecisions {
-  int64_t chosen = 0;    // steps that verified drafts because they were expected to pay
-  int64_t trials = 0;    // steps that verified a draft that was not expected to pay, to measure it
-  int64_t declined = 0;  // steps that verified none
-  // The latest estimate for the best number of drafted tokens, as multiples of a step without drafts.
-  double yield = 1;  // tokens of the step
-  double time = 1;   // duration of the step
+  int64_t chosen = 0;    // steps that verified drafts because they were expected to make decoding faster
+  int64_t trials = 0;    // steps that verified an unpromising draft in order to measure it
+  int64_t declined = 0;  // steps that verified no draft
+  // The latest estimates for a step with the best number of drafted tokens, relative to a step without drafts.
+  double yield = 1;  // tokens of the step, as a multiple
+  double time = 1;   // duration of the step, as a multiple
   double gain() const { return yield / time; }
 };
 
@@ -127,38 +127,38 @@ struct StateCacheStats {
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
-  int64_t waiting_for_masks = 0;  // running streams that sat out the latest step for their next mask
+  int64_t waiting_for_masks = 0;  // running streams that skipped the latest step because their mask was not ready
   int64_t kv_blocks = 0;
-  int64_t kv_tables = 1;         // block tables of a stream that share them: its layers', where these have budgets
+  int64_t kv_tables = 1;         // block tables of one stream; more than 1 if each layer has its own token budget
   int64_t kv_blocks_free = 0;    // on the free list
   int64_t kv_blocks_cached = 0;  // held by the prefix index, alone or shared with streams
   int64_t kv_bytes = 0;          // with recurrent states or KV tails
-  int64_t states = 0;            // slots of recurrent states or KV tails; 0: there are neither
-  int64_t states_free = 0;       // not held by streams
+  int64_t states = 0;            // slots for recurrent states or KV tails; 0: the model needs neither
+  int64_t states_free = 0;       // slots that no stream holds
   StateCacheStats state_cache;
   int64_t scratch_bytes = 0;
   int64_t steps = 0;
   StepTokens step_tokens;
-  int64_t prompt_tokens = 0;  // computed
-  int64_t cached_tokens = 0;  // found in the prefix index instead
+  int64_t prompt_tokens = 0;  // prompt tokens that were computed
+  int64_t cached_tokens = 0;  // prompt tokens that were found in the prefix index instead
   int64_t generated_tokens = 0;
-  int64_t drafted_tokens = 0;   // that ran
+  int64_t drafted_tokens = 0;   // drafted tokens that steps verified
   int64_t accepted_tokens = 0;  // drafted tokens that saved a step
-  int64_t drafts = 0;           // drafts that could have run, one a stream and step
-  double draft_seconds = 0;     // spent on making them
-  double draft_length = 0;      // drafted tokens that run of a draft, of late
-  double draft_acceptance = 0;  // estimated share of first drafted tokens that are kept at present; 0: no drafter
+  int64_t drafts = 0;           // proposed drafts, at most one per stream and step; not all are verified
+  double draft_seconds = 0;     // time spent on creating drafts
+  double draft_length = 0;      // verified tokens per draft, moving average
+  double draft_acceptance = 0;  // current estimate of the share of first drafted tokens that are kept; 0: no drafter
   DraftDecisions draft_decisions;
-  // Steps of streams whose draft reached position i, and those of them that kept it.
+  // At index i: drafts whose token at position i was verified, and drafts whose token at position i was kept.
   std::array<int64_t, kDraftPositions> drafted_at{}, accepted_at{};
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
-  int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival
+  int64_t livelocks = 0;  // times that streams stopped making progress and were then run to completion by arrival
   int64_t swapped_out_tokens = 0;  // swapped out to host memory by preemptions
   int64_t swapped_in_tokens = 0;
   int64_t evicted_tokens = 0;  // dropped from running streams by their evictors
-  int64_t attention_rows = 0;  // KV format progressive: softmaxes of attention, one a head, token and layer ...
-  int64_t flat_rows = 0;       // ... of those, the flat ones, which read both parts of keys and values
+  int64_t attention_rows = 0;  // with KV format progressive: softmaxes of attention, one per head, token and layer
+  int64_t flat_rows = 0;       // those of attention_rows that were flat and so read both parts of keys and values
   PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory
@@ -186,8 +186,8 @@ class Engine {
                                                 const EngineOptions& options = {});
   ~Engine();  // cancels all requests
 
-  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and the
-  // errors of compile(), which is called for a constraint that is not compiled yet.
+  // Compiles the request's constraint first if it is not compiled yet. Errors: user (an empty or too long prompt, a
+  // token out of range, a sampling option), resource (queue full), and the errors of compile().
   Result<std::unique_ptr<Stream>> submit(Request request);
 
   // Variant that passes every event to `sink` on the engine's thread. `sink` must move the event out and return
@@ -196,27 +196,27 @@ class Engine {
   Result<RequestId> submit(Request request, EventSink sink, std::shared_ptr<QueuePlace> place = nullptr);
   void cancel(RequestId id);
 
-  // Reserves a place in the queue for work that submits several requests one after the other, of up to `tokens` tokens
-  // each. The work is then refused at once and not halfway. A request submitted with the place occupies it until its
-  // last event, and is not refused for the number or memory of open requests. While the place is occupied, further
-  // requests submitted with it are counted as if they had no place. The place is released with its last copy, which may
-  // outlive the engine. Errors: resource (queue full).
+  // Reserves a place in the queue for work that submits several requests one after the other, each of at most `tokens`
+  // tokens. If the queue is full, the work is thus refused before it begins. A request submitted with the place
+  // occupies it until its last event, and is not refused because too many requests are open or their memory is too
+  // large. While the place is occupied, a further request submitted with it is treated like one without a place. The
+  // place is released when its last copy is destroyed; copies may outlive the engine. Errors: resource (queue full).
   Result<std::shared_ptr<QueuePlace>> take_place(int64_t tokens);
-  // From the next step on the request has this priority, if it is higher than its own.
+  // Raises the request's priority to `priority` from the next step on; never lowers it.
   void raise(RequestId id, int64_t priority);
 
-  // The errors of submit() that do not depend on load: neither a full queue nor errors of compile().
+  // Returns the error that submit() would return for this request, except for a full queue and errors of compile().
   Result<void> check(const Request& request) const;
 
-  // Compiles a constraint on the calling thread, with bounded memory and time. A caller that must not block in submit()
-  // compiles on another thread and keeps the result until submit() has returned. Errors: user (syntax, unsatisfiable),
+  // Compiles a constraint on the calling thread, with bounded memory and time. If submit() must not block, call
+  // compile() on another thread and keep its result until submit() has returned. Errors: user (syntax, unsatisfiable),
   // unsupported (a construct, or too large), resource (no memory now), cancelled.
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order = {}) const;
-  // The result of compile() if it is already known.
+  // Returns the result of compile() if it is already known, else nullopt.
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const;
 
-  // LoRA adapters for requests that name them. Loading an adapter under an existing name replaces it; running streams
-  // keep the old one. The file is read on the calling thread. Errors: corrupt, unsupported, user, resource.
+  // Loads a LoRA adapter for requests that name it, on the calling thread. If the name exists, the new adapter replaces
+  // the old one; running streams keep the old one. Errors: corrupt, unsupported, user, resource.
   Result<void> load_adapter(const std::string& name, const std::string& path);
   bool unload_adapter(const std::string& name);  // false: no such adapter
   std::vector<AdapterInfo> adapters() const;
@@ -225,22 +225,23 @@ class Engine {
   EngineLiveness liveness() const;
 
   // Requests a snapshot. The engine's thread passes it to `sink` between two steps; `sink` must move it out and return
-  // quickly. Steps are recorded from the first snapshot on, as long as snapshots are requested. True: `sink` will be
-  // called exactly once; if the engine stops first, with an otherwise empty snapshot whose `stopped` is set. False:
-  // `sink` is never called, because the engine has stopped or kMaxSnapshots are already pending.
+  // quickly. Steps are recorded from the first snapshot on, as long as snapshots are requested. Returns true if `sink`
+  // will be called exactly once; if the engine stops first, `sink` receives an empty snapshot with `stopped` set.
+  // Returns false if the engine has stopped or kMaxSnapshots are already pending; `sink` is then never called.
   static constexpr size_t kMaxSnapshots = 8;
   using SnapshotSink = std::function<void(EngineSnapshot&&)>;
   [[nodiscard]] bool snapshot(SnapshotSink sink);
-  int64_t context() const;
-  // Tokens of the longest prompt that can be kept whole: context(), or fewer where the KV cache holds fewer.
+  int64_t context() const;  // maximum tokens of a stream
+  // Returns the maximum prompt length, in tokens, for which all keys and values can be kept: context(), or less if the
+  // KV cache is smaller.
   int64_t longest_kept() const;
-  int64_t most_requests() const;  // open at once: running and in the queue
+  int64_t most_requests() const;  // maximum of requests that run or wait in the queue
 
-  // save_prefix() saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in
-  // full blocks. load_prefix() loads such a file into the prefix cache. A loaded file serves requests like this one: of
-  // its tenant, prefix group and adapters; the prompt is read from the file. Both return the number of tokens. They
-  // wait for the engine's thread, so an EventSink must not call them. Errors: user (nothing cached; a file of another
-  // model, machine or KV format), corrupt, unsupported, resource.
+  // save_prefix() saves the keys and values of the leading tokens of the request's prompt to a file: the tokens whose
+  // full blocks are in the prefix cache. load_prefix() loads such a file into the prefix cache, for requests with the
+  // tenant, prefix group and adapters of `request`; the prompt is read from the file. Both return the number of tokens.
+  // They wait for the engine's thread, so an EventSink must not call them. Errors: user (nothing cached; a file of
+  // another model, machine or KV format), corrupt, unsupported, resource.
   Result<int64_t> save_prefix(const Request& request, const std::string& path);
   Result<int64_t> load_prefix(const Request& request, const std::string& path);
 

@@ -17,15 +17,15 @@ struct ModelInfo {
   std::string architecture;  // "llama"
   int64_t parameters = 0;
   int64_t weight_bytes = 0;  // as stored in memory
-  int64_t step_bytes = 0;    // weight bytes that one decode step of one stream reads
+  int64_t step_bytes = 0;    // bytes of weights read by one decode step of one stream
   int64_t context = 0;       // trained length, tokens
   int64_t vocab = 0;
 };
 
 class LanguageModel {
  public:
-  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or the name of a model in the binary, such as
-  // "stories" and "stories-draft"; "" is the default one.
+  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or the name of a model built into the binary, such
+  // as "stories" or "stories-draft"; "": the default built-in model.
   // Errors: corrupt (exit code 3), unsupported (4), resource (5), user (2).
   static Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const LoadOptions& options = {});
   ~LanguageModel();
@@ -36,10 +36,11 @@ class LanguageModel {
   Result<std::vector<TokenId>> encode(std::string_view text, bool add_special = true, bool parse_special = true) const;
   std::string decode(const std::vector<TokenId>& tokens, bool skip_special = true) const;
 
-  // The token's row of the embedding table, as PromptEmbeddings has them. Errors: user (outside the vocabulary).
+  // Returns the token's row of the embedding table, at the scale of PromptEmbeddings::rows. Errors: user (`token` is
+  // outside the vocabulary).
   Result<std::vector<float>> embedding(TokenId token) const;
 
-  // Renders the model's own template (ChatML if it has none). `messages_json` is a JSON array of
+  // Renders the messages with the model's own template, or with ChatML if it has none. `messages_json`: a JSON array of
   // {"role", "content"} objects, or an object with "messages" and further template variables.
   Result<std::string> apply_chat_template(std::string_view messages_json, bool add_generation_prompt = true) const;
 

@@ -1,5 +1,5 @@
-// Result<T> and Error: how code that handles outside data reports failure. No exceptions cross a module boundary; no
-// file or request can abort the process.
+// Result<T> and Error: how code that handles files and requests reports failure. No exceptions cross a module boundary;
+// no file or request can abort the process.
 //
 //   Result<File> open(...);
 //   MILLRACE_TRY(auto file, open(path));        // declares `file`, or returns the error
@@ -29,7 +29,8 @@ struct [[nodiscard]] Error {
   static Error internal(std::string m) { return {ErrorKind::internal, std::move(m)}; }
 };
 
-// 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.
+// Returns the exit code of an error: 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything
+// else. The exit code of success is 0.
 inline int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::user: return 2;

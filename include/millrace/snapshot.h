@@ -1,5 +1,5 @@
-// EngineSnapshot: the current state of an engine and its steps since the last snapshot, for monitoring. Plain values
-// and bounded lists: the size does not grow with the queue, the pool or the time between two snapshots. Contains no
+// EngineSnapshot: the current state of an engine and its steps since the last snapshot, for monitoring. All lists are
+// bounded, so the size does not grow with the queue, the pool or the time between two snapshots. A snapshot contains no
 // text and no tokens.
 #pragma once
 
@@ -25,7 +25,7 @@ struct StreamSnapshot {
   int64_t computed_tokens = 0;  // prompt and answer tokens whose keys and values are stored
   int64_t cached_tokens = 0;    // prompt tokens found in the prefix cache
   int64_t generated_tokens = 0;
-  int64_t drafted_tokens = 0;   // that ran
+  int64_t drafted_tokens = 0;   // drafted tokens that steps verified
   int64_t accepted_tokens = 0;  // drafted tokens that saved a step
   int64_t blocks = 0;           // KV cache blocks
   int64_t preemptions = 0;
@@ -50,12 +50,13 @@ struct StepSnapshot {
   std::vector<ChunkSnapshot> chunks;  // at most kMaxSnapshotStreams
 };
 
-// `count` identical cells in a row, in order of their ids.
+// A run of `count` cells with consecutive ids and equal values. A cell shows one block of the KV pool; in a large pool,
+// it stands for several blocks (EngineSnapshot::blocks_per_cell).
 struct CellsSnapshot {
   int64_t count = 0;
-  int64_t owner = -1;   // index in EngineSnapshot::streams of the first stream that holds it; -1: none in the list
-  int64_t streams = 0;  // number of streams that hold it
-  bool cached = false;  // the prefix cache holds it
+  int64_t owner = -1;   // index in EngineSnapshot::streams of the first stream that holds the block; -1: none listed
+  int64_t streams = 0;  // number of streams that hold the block
+  bool cached = false;  // the prefix cache holds the block
 
   bool same(const CellsSnapshot& other) const {
     return owner == other.owner && streams == other.streams && cached == other.cached;
@@ -66,12 +67,12 @@ struct EngineSnapshot {
   bool stopped = false;  // the engine has stopped; everything else is empty
   double now = 0;
   std::vector<StepSnapshot> steps;      // since the last snapshot, at most the latest kMaxSnapshotSteps
-  int64_t steps_missed = 0;             // earlier steps that do not fit
+  int64_t steps_missed = 0;             // earlier steps since the last snapshot that do not fit
   std::vector<StreamSnapshot> streams;  // running ones by admission, then waiting ones by arrival
   int64_t streams_left_out = 0;
   std::vector<StreamSnapshot> ended;  // the latest streams that ended since the last snapshot
-  std::vector<CellsSnapshot> cells;   // cells of the pool's blocks
-  int64_t blocks_per_cell = 1;        // if more, a cell shows the block that most streams hold
+  std::vector<CellsSnapshot> cells;   // all blocks of the KV pool
+  int64_t blocks_per_cell = 1;        // if greater than 1, a cell shows the one of its blocks that most streams hold
   int64_t block_tokens = 0;
   int64_t swap_free_tokens = 0;  // swap space left for preempted streams; 0: none, or full
 };

@@ -4,9 +4,9 @@
 //
 //   stream   0 1 2 3 4 5 6 7     query block 7 sees blocks 0 4 6 7     to the kernel: blocks 0 1 2 3, its own the last
 //
-// Blocks that are not seen are not read and cost nothing. Partitions are cut at multiples of 256 of that number, so a
-// pattern of all blocks has the bits of attention without a pattern. A unit of work lies within one block of queries,
-// at places that depend on the stream alone. Its keys are read once for all its queries.
+// Blocks that are not seen are not read and cost nothing. Partitions hold 256 keys by this numbering, so a pattern of
+// all blocks gives the same bits as attention without a pattern. A unit of work lies within one block of queries, and
+// its borders depend on the stream alone. Its keys are read once for all its queries.
 #pragma once
 
 #include "attention/partial.h"
@@ -15,12 +15,12 @@
 
 namespace millrace {
 
-// How the queries of a span are cut into units: at multiples of `tile` from the beginning of each block.
+// Cuts the queries of a span into units: every `tile` tokens, counted from the beginning of each block.
 struct SparseTiles {
   int64_t block;
   int64_t tile;
 
-  int64_t each() const { return (block + tile - 1) / tile; }  // tiles of a block
+  int64_t each() const { return (block + tile - 1) / tile; }  // units of a block
   int64_t tile_of(int64_t slot) const { return slot / block * each() + slot % block / tile; }
   int64_t first_slot(int64_t index) const { return index / each() * block + index % each() * tile; }
   int64_t end_slot(int64_t index) const { return std::min(first_slot(index) + tile, (index / each() + 1) * block); }
@@ -29,12 +29,12 @@ struct SparseTiles {
   }
 };
 
-// Null: the layer has a window and keeps it, or there is no pattern.
+// Returns the layer's pattern. Null: there is none, or the layer has a window shorter than `context`.
 const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context);
 
-// Writes the result of the unit's queries, all in one block of a static pattern, to `total`; its tree, segments and
-// lists, if any, are not looked at. `scratch`: a partial of as many rows. `pointers`: as attention_scratch_pointers()
-// says.
+// Writes the result of the unit's queries to `total`. The queries must lie in one block of a static pattern. A tree,
+// segments or block lists of the span are ignored. `scratch`: a partial with as many rows as `total`. `pointers`: room
+// for attention_scratch_pointers() pointers.
 void attend_blocks(const VisibleUnit& unit, const AttentionPattern& pattern, const Partial& total,
                    const Partial& scratch, const uint8_t** pointers);
 

@@ -1,13 +1,13 @@
 // Attention of queries that choose their own blocks (attention/dynamic_pattern.h). Queries of a unit see different
-// blocks, and no kernel has a mask, so keys are read block by block. The queries that chose a block are gathered; the
-// block's partial result of each is joined to the query's total.
+// blocks, and no kernel has a mask, so keys are read block by block. For each block, the queries that chose it are
+// gathered, and each one's partial result is joined to its total.
 //
 //   queries        0  1  2  3        block 0: queries 0 2 3     block 1: query 1     own block: all
 //   choice of 0, 1 0  1  0  0
 //
-// Joins are in the order of the blocks, with the query's own block last, so a query's bits depend on its own choice
-// alone. A query that sees every block is computed as without a pattern, and has the same bits. Heads whose queries do
-// not choose (HeadChoice) are computed as by a static pattern.
+// Partials are joined in the order of the blocks, with the query's own block last, so a query's bits depend on its own
+// choice alone. A query that sees every block is computed as without a pattern, with the same bits. Heads whose queries
+// do not choose (HeadChoice) are computed as with a static pattern.
 #pragma once
 
 #include "attention/block_sparse.h"
@@ -15,15 +15,17 @@
 
 namespace millrace {
 
-// Floats of a worker's scratch for units of at most `queries` queries of one block; 0 without a dynamic pattern.
+// Returns the floats of one worker's scratch, for units of at most `queries` queries of one block; 0 without a dynamic
+// pattern.
 int64_t chosen_blocks_floats(const DynamicPattern* pattern, int64_t context, int64_t queries, int64_t group,
                              int64_t head_dim);
 
-// As attend_blocks(); `choice` has chosen_blocks_floats().
+// Variant of attend_blocks() for a dynamic pattern. `choice`: chosen_blocks_floats() floats.
 void attend_chosen(const VisibleUnit& unit, const DynamicPattern& pattern, const Partial& total, const Partial& scratch,
                    const uint8_t** pointers, float* choice);
 
-// Arguments of a call for keys [0, keys) of one block, `pattern_block` tokens each: all but the queries.
+// Returns the arguments of a kernel call for keys [0, keys) of one block, except the queries. `pattern_block`: tokens
+// of a block.
 AttentionArgs block_args(const VisibleUnit& unit, int64_t pattern_block, int64_t block, int64_t keys, const Partial& to,
                          const uint8_t** pointers);
 

@@ -1,26 +1,26 @@
-// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). It stores new rows as raw f16. It encodes
-// with each row what depends on that row alone, and everything else with the blocks that the rows complete. It runs
-// attention over tiles and raw rows with a kernel that reads the levels of a tile. If the kernel table or the codec has
-// no such kernel, it runs the f16 kernel over decoded tiles. The codec's rule says for each slot what a query sees, so
-// results do not depend on prefill chunks, the batch or threads.
+// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). New rows are stored as raw f16. The parts of
+// the encoding that depend on one row alone are encoded when the row is stored; the other parts are encoded when the
+// row's block is complete. An encoded block of one head is a tile. Attention runs over tiles and raw rows, with a
+// kernel that reads the levels of a tile. If the kernel table or the codec has no such kernel, it runs the f16 kernel
+// over decoded tiles. The choice between a raw and an encoded row depends on the query's slot and the row's slot alone,
+// so results do not depend on prefill chunks, the batch or threads.
 //
-// Raw rows are in the stream's tail, a ring. If a chunk is too long for the ring, its rows are in a window of this
-// object during a layer, and the last of them are then copied to the ring:
+// Raw rows are in the stream's tail, a ring. If a chunk is too long for the ring, its rows are in this object's window
+// while a layer runs. The chunk's last rows are then copied to the ring:
 //
 //   tail     [K, V][kv_head][slot % tail_tokens][f16 row]
-//   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
-//   raw
+//   window   [block][K, V][kv_head][token in block][f16 row]     begins with the first block that is seen raw
 //
-// A query of a sparse pattern sees some of the stream's blocks. They are numbered in their order, as in block_sparse.h,
-// and CodecKeys::places holds their places in the stream. Raw blocks are the last of them here, too. Keys before RoPE
-// need their places.
+// A query of a sparse pattern sees some of the stream's blocks. The kernel numbers these blocks from 0
+// (block_sparse.h), and CodecKeys::places holds the place of each in the stream. The raw blocks are the last ones, as
+// without a pattern. Keys that are stored before RoPE are rotated by their places.
 //
 // A stream that drops tokens moves the remaining ones together (compact()). Tiles with per-token scales are moved as
 // they are. Tiles with per-column scales are decoded and re-encoded with their new neighbours; each re-encoding adds a
 // small rounding error. Rows of the newest tokens stay raw if they were raw for the last query.
 //
-// One object serves one group of the pool's layers (kv/window_groups.h); the tails are those of the whole pool's
-// streams.
+// One object serves one group of the pool's layers (kv/window_groups.h). A stream's tail covers the layers of all
+// groups.
 //
 // Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, all other functions by any
 // worker.
@@ -39,7 +39,7 @@
 
 namespace millrace {
 
-// Keys and values that the queries of a span read.
+// The keys and values that the queries of a span read, of one KV head.
 struct CodecKeys {
   const BatchSpan& span;  // a span of the batch of the pass, or a part of one
   const int32_t* table;   // the stream's blocks
@@ -49,20 +49,22 @@ struct CodecKeys {
   int64_t place(int64_t block) const { return places ? places[block] : block; }
 };
 
-// The tokens that a stream keeps: slot kept[i] becomes slot i, as of KvPool::compact().
+// The tokens that a stream keeps: slot kept[i] becomes slot i, as in KvPool::compact().
 struct KeptSlots {
   std::span<const BlockId> table;
   StateId state = 0;
-  int64_t stored = 0;  // slots so far
+  int64_t stored = 0;  // number of slots before compact()
   std::span<const int32_t> kept;
-  int64_t heads = 1;  // > 1: [heads, tokens], of all layers
+  // 1: all heads keep the same tokens; > 1: `kept` is [heads, tokens], with the KV heads of all layers.
+  int64_t heads = 1;
 };
 
 class CodecTiles {
  public:
   CodecTiles() = default;  // for a group without a codec
-  // For passes of up to `tokens` tokens. `kv`, of all groups, must outlive it. `ropes`: by layer, for a codec of keys
-  // before RoPE, in streams of up to `context` tokens. Errors: resource.
+  // `tokens`: maximum number of tokens of a pass. `kv`: the pool of all groups; it must outlive this object. `ropes`:
+  // by layer, for a codec that stores keys before RoPE. `context`: maximum number of tokens of a stream. Errors:
+  // resource.
   static Result<CodecTiles> create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens, int threads,
                                    std::span<const KeyRope> ropes = {}, int64_t context = 0);
   // Scratch bytes for one group.
@@ -72,20 +74,22 @@ class CodecTiles {
   bool any() const { return kv_ != nullptr; }
   int64_t bytes() const { return window_.bytes() + decoded_.bytes() + turns_.bytes() + places_.bytes(); }
 
-  // Before the layer's new rows: the batch of the whole pass.
+  // Begins a layer; called before store(). `batch`: of the whole pass.
   void begin(const Batch& batch, int64_t layer);
-  // Keys and values of a token of a span of that batch, all heads; not final before all are stored.
+  // Stores the keys and values of one token of a span of that batch, for all heads. They may be read once all tokens
+  // are stored and encode() has run.
   void store(const BatchSpan& chunk, int64_t token, const float* k, const float* v);
-  // After them: encodes the rest of the blocks that are complete now.
+  // Called after all store() of a layer: finishes the encoding of the blocks that are now complete.
   void encode(ThreadPool& pool);
 
-  // Between passes: encoded_keys() are of this layer.
+  // Called between passes: sets the layer that encoded_keys() reads.
   void at_layer(int64_t layer) { layer_ = layer; }
-  // Between passes. Not with a codec of keys before RoPE, which are rounded at the positions of their slots.
+  // Called between passes. Not for a codec that stores keys before RoPE, because its rounding depends on the keys'
+  // slots.
   void compact(const KeptSlots& slots, ThreadPool& pool);
 
-  // args: all but the blocks. Where they ask for scores, keys are decoded. `blocks`: room for pointers, as
-  // attention_scratch_pointers() says.
+  // Runs attention. `args`: all arguments except the blocks. If they ask for scores, keys are decoded first. `blocks`:
+  // room for attention_scratch_pointers() pointers.
   void attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
               const uint8_t** blocks) const;
   // Variant for queries of several streams that share these leading blocks: the blocks are decoded once for all of
@@ -96,21 +100,21 @@ class CodecTiles {
   // before their own keys. The first `encoded` blocks are decoded once for all of them.
   void attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int64_t encoded,
                      int worker, const uint8_t** blocks) const;
-  // For queries that see single slots (attention/visible_keys.h): points at the rows of `slots` as the query at `query`
-  // sees them. `slots` are ascending, and at most a partition of them. Decoded rows are in the worker's room until its
+  // For queries that see single slots (attention/visible_keys.h): sets `k` and `v` to the rows of `slots`, as the query
+  // at slot `query` sees them. `slots`: ascending, at most one partition. Decoded rows are valid until the worker's
   // next call.
   void point(const CodecKeys& keys, std::span<const int64_t> slots, int64_t query, int worker, const uint8_t** k,
              const uint8_t** v) const;
-  // Then runs the kernel, whose arguments are of such rows, in the codec's basis.
+  // Runs the kernel over rows from point(), in the codec's basis.
   void attend_rows(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
     kv_->layout().codec->rotates() ? run_rotated(kernel, args, worker) : kernel.run(args);
   }
-  // A worker's room for CodecKeys::places of a stream.
+  // Returns a worker's memory for CodecKeys::places.
   int32_t* places(int worker) const { return reinterpret_cast<int32_t*>(places_.data()) + worker * most_blocks_; }
   int64_t first_raw(int64_t slot) const;  // the first block that the query at `slot` sees raw
 
-  // Keys of a block as f32, [block_tokens][head_dim], as an unrotated query meets them: decoded, or the raw rows of the
-  // span. Valid until the worker's next call.
+  // Return the keys of a block as f32, [block_tokens][head_dim], in the basis of unrotated queries: decoded keys, or
+  // the raw rows of the span. Valid until the worker's next call.
   const float* encoded_keys(const int32_t* table, int64_t head, int64_t block, int worker) const;
   const float* raw_keys(const BatchSpan& span, int64_t head, int64_t block, int worker) const;
 
@@ -123,8 +127,8 @@ class CodecTiles {
   int64_t row_bytes() const { return kv_->row_bytes(layer_); }
   int64_t heads() const { return kv_->layout().layers[static_cast<size_t>(layer_)].kv_heads; }
   int64_t head_dim() const { return kv_->layout().layers[static_cast<size_t>(layer_)].head_dim; }
-  bool in_tail(const BatchSpan& chunk) const;          // all rows that its queries see raw are in the tail at once
-  int64_t window_block(const BatchSpan& chunk) const;  // the window's place for the chunk's first raw block
+  bool in_tail(const BatchSpan& chunk) const;  // true: the tail has room for all rows that the chunk's queries see raw
+  int64_t window_block(const BatchSpan& chunk) const;  // index in the window of the chunk's first raw block
   uint8_t* tail_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
   uint8_t* raw_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
   void copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, bool to_tail) const;
@@ -154,12 +158,12 @@ class CodecTiles {
   int64_t most_blocks_ = 0;  // maximum number of blocks in a stream
   mutable AlignedBuffer window_, decoded_, places_;
   KeyTurnTables turns_;        // for codecs of keys before RoPE
-  int64_t decoded_bytes_ = 0;  // room of one worker
-  int64_t rotated_at_ = 0;     // where a worker's rotated queries are in its room
-  int64_t kept_at_ = 0;        // where the worker's rows for the tail are
+  int64_t decoded_bytes_ = 0;  // scratch bytes of one worker
+  int64_t rotated_at_ = 0;     // byte offset of the rotated queries in that scratch
+  int64_t kept_at_ = 0;        // byte offset of the rows for the tail in that scratch
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
-  std::vector<FullBlock> full_;       // full blocks of the pass in this layer; a member so that its memory is kept
+  std::vector<FullBlock> full_;       // blocks that this pass completes; a member so that its memory is reused
   std::optional<LevelTiles> levels_;  // levels of the layer's tiles, if the kernel table reads them
   std::optional<LevelTiles> later_;   // levels of tiles in blocks other than the stream's first
 };

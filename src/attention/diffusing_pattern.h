@@ -1,5 +1,5 @@
-// DiffusingPattern: an attention pattern whose weights are applied several times in one layer, so that values arrive
-// from keys that are several hops away in its graph (attention/hop_values.h).
+// DiffusingPattern: an attention pattern whose weights are applied several times in one layer. A query thereby receives
+// values of keys that are several hops away in the pattern's graph (attention/hop_values.h).
 #pragma once
 
 #include "attention/pattern.h"
@@ -15,7 +15,7 @@ class DiffusingPattern : public AttentionPattern {
   virtual float own() const = 0;     // share of a token's own value in the value of the next hop
 };
 
-// Null: the pattern does not diffuse, or there is none.
+// Returns null if the pattern does not diffuse or is null.
 inline const DiffusingPattern* diffusing_pattern(const AttentionPattern* pattern) {
   const auto* diffusing = dynamic_cast<const DiffusingPattern*>(pattern);
   return diffusing && diffusing->hops() > 1 ? diffusing : nullptr;

@@ -1,6 +1,6 @@
-// DocumentChoice: for each row of a unit, the documents whose keys receive most of its attention
-// (DocumentWeights::most). It compares the sums of their weights; among equal sums the earlier document stays.
-// Allocates nothing; not thread-safe.
+// DocumentChoice: finds for each row of a unit the documents whose keys receive most of its attention, at most `most`
+// of them (DocumentWeights::most). It compares the sums of the keys' weights; of documents with equal sums, it keeps
+// the earlier one. Allocates nothing; not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ class DocumentChoice {
     document_ = 0;
   }
 
-  // Adds the weights of some keys of a document: their maximum score, and the sum of weights relative to it. Documents
-  // are added one after the other.
+  // Adds some keys of a document. `max`: their maximum score. `sum`: their weights relative to that maximum, summed.
+  // All keys of a document are added before those of the next one.
   void add(int32_t document, int64_t row, float max, float sum) {
     if (document != document_) finish();
     document_ = document;
@@ -47,7 +47,7 @@ class DocumentChoice {
     max_[row] = top;
   }
 
-  // The last document is complete.
+  // Called after the last document is added.
   void finish() {
     for (int64_t row = 0; row < rows_; ++row) {
       if (sum_[row] == 0) continue;

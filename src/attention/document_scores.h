@@ -1,6 +1,6 @@
 // Changes one query's scores of documents' keys as a document context does (KeySegment, DocumentWeights). Used by
-// observers of attention that have all scores of a query at once: the softmax of the changed scores weighs keys as
-// attend_visible() does. Allocates nothing.
+// observers of attention that have all scores of a query at once. The softmax of the changed scores gives keys the same
+// weights as attend_visible(). Allocates nothing.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-// Calls each(use), which calls use(begin, end, segment) for the slots that the query sees, segment by segment in order.
-// `scores`: by slot, without a softcap. Returns how many of them are -infinity afterwards, because their documents were
-// not chosen.
+// Changes `scores`, which are by slot and before the softcap. `each(use)` must call use(begin, end, segment) for the
+// slots that the query sees, segment by segment in order. Returns the number of scores that are set to -infinity,
+// because their documents were not chosen.
 template <typename Each>
 int64_t weigh_documents(const Each& each, const DocumentWeights& weights, float softcap, float* scores) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();

@@ -1,4 +1,4 @@
-// FittedPattern: the part of a pattern that depends on a file, for patterns that were fitted to one model.
+// FittedPattern: the interface of patterns that were fitted to one model and read the fit from a file.
 #pragma once
 
 #include <span>
@@ -12,9 +12,10 @@ namespace millrace {
 class FittedPattern {
  public:
   virtual ~FittedPattern() = default;
-  // Errors: user (layers, heads or dims that the file is not about).
+  // Errors: user (the model's layers, heads or dims differ from the file's).
   virtual Result<void> check_layers(std::span<const KvLayer> layers) const = 0;
-  // 16 hexadecimal digits of the file's contents: keys and values in files belong to it.
+  // Returns a digest of the file's contents, 16 hexadecimal digits. Stored keys and values are valid only for this
+  // digest.
   virtual std::string digest() const = 0;
 };
 

@@ -1,7 +1,7 @@
-// FlatRows: finds the rows of a total that are flat: none of their weights reaches `below`. If the KV cache stores
-// residuals (kv/row_residuals.h), flat rows are computed again with them: errors of scores matter most where many keys
-// have about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A row's result depends on its
-// own keys alone.
+// FlatRows: finds the flat rows of a total, in which every key's weight is less than `below`. If the KV cache stores
+// residuals (kv/row_residuals.h), flat rows are computed again with residuals, because errors of scores matter most
+// where many keys have about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A row's result
+// depends on its own keys alone.
 #pragma once
 
 #include <bitset>
@@ -14,7 +14,7 @@ namespace millrace {
 inline constexpr int64_t kMaxFlatRows = 256;
 using FlatRows = std::bitset<static_cast<size_t>(kMaxFlatRows)>;
 
-// The total must be complete, of at most kMaxFlatRows rows. One that saw no key is not flat.
+// `total` must be complete. `rows`: at most kMaxFlatRows. A row that saw no key is not flat.
 inline FlatRows flat_rows(const Partial& total, int64_t rows, double below) {
   FlatRows flat;
   for (int64_t row = 0; row < rows; ++row) {

@@ -1,6 +1,6 @@
 // Attention of queries from which gates hide keys (key_lifetimes.h). As in visible_keys.h, the keys that a query sees
-// are numbered from 0 and cut into partitions at multiples of 256 of that number. So a query's result has the bits of a
-// query of a plain stream that holds just those keys. It does not matter whether hidden keys are still stored.
+// are numbered from 0 and cut into partitions of 256 keys. So a query's result is bit-identical to that of a plain
+// stream that holds only the keys it sees. It does not matter whether hidden keys are still stored.
 #pragma once
 
 #include "attention/key_lifetimes.h"
@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-// Writes the unit's result to `total`, zero sums for tokens that attend to nothing. `partial`: of as many rows.
+// Writes the unit's result to `total`, with zero sums for tokens that attend to nothing. `partial`: scratch with as
+// many rows as `total`.
 void attend_gated(const VisibleUnit& unit, const KeyLifetimes::Span& lifetimes, const Partial& total,
                   const Partial& partial);
 

@@ -1,12 +1,12 @@
-// Values that diffuse along a pattern's graph (Feng et al., 2022, Diffuser). With A the weights of a query head, V the
-// values, a the share of a token's own value and K the hops:
+// Values that diffuse along a pattern's graph (Feng et al., 2022, Diffuser). A: attention weights of a query head. V:
+// values. a: share of a token's own value. K: number of hops.
 //
 //   Z[0] = V      Z[k] = a V + (1 - a) mean over the heads of a KV head of A Z[k - 1]      result = A Z[K - 1]
 //
 // The result is the sum of A V, A A V, ... with weights a, a (1 - a), ...; the last hop has the remaining weight. With
-// one hop, or a = 1, it is plain attention. A token's Z depends on earlier tokens alone, so it is computed once and
-// stored: Z[1] to Z[K - 1] are further layers of the KV pool without values, as summaries of keys are
-// (key_summaries.h):
+// one hop, or a = 1, it is plain attention. A token's Z depends on itself and earlier tokens alone, so it is computed
+// once and stored: Z[1] to Z[K - 1] are additional layers of the KV pool without values, like the summaries of
+// key_summaries.h:
 //
 //   layer          0 | K, V
 //   layer n + 0      | Z[1]        n: layers of the model
@@ -18,8 +18,8 @@
 
 namespace millrace {
 
-// Adds the layers of Z, if the pattern diffuses. Layers of streams of at least `context` tokens that do not see every
-// key have none. Errors: unsupported (keys and values of different formats, values that are parts of their keys).
+// Adds the layers of Z if the pattern diffuses. A model's layer whose window is shorter than `context` tokens has no Z.
+// Errors: unsupported (keys and values have different formats, or values are parts of their keys).
 Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, int64_t context);
 
 // Arguments of attend() that do not change from hop to hop.
@@ -31,15 +31,15 @@ struct HopCall {
   KvPool& kv;
   const float* q;
   int64_t context;
-  float* scratch;  // room for attention_scratch_floats() floats, and so on
+  float* scratch;  // room for attention_scratch_floats() floats
   const uint8_t** pointers;
 };
 
-// Stores Z[1], ... of the batch's tokens, whose keys and values must be stored. `rows`: [tokens, heads * head_dim].
-// Without such a pattern it does nothing.
+// Computes and stores Z[1], ..., Z[K - 1] of the batch's tokens, whose keys and values must be stored. `rows`: scratch
+// [tokens, heads * head_dim]. Does nothing if the pattern does not diffuse.
 void diffuse_values(const HopCall& call, float* rows);
 
-// The last hop, in place of attend(); the pattern must diffuse, and Z be stored.
+// Computes the last hop, in place of attend(). The pattern must diffuse, and Z must be stored.
 void attend_last_hop(const HopCall& call, float* out);
 
 }  // namespace millrace

@@ -1,14 +1,14 @@
-// Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). They are further layers of the KV pool without
-// values, one for each layer of the model, so they follow a stream's blocks through the prefix cache, preemption, swap
-// and files. The summary of a pattern's block is stored in its last KV block, in place of rows. It is computed from the
-// stored keys, as the format rounds them, when the last token of the block is stored; a codec has encoded the block by
-// then:
+// Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). Summaries are stored in additional layers of
+// the KV pool, one without values for each layer of the model. So they follow a stream's blocks through the prefix
+// cache, preemption, swap and files. The summary of a pattern's block takes the place of rows in the last KV block of
+// that block. It is computed when the last token of the block is stored, from the stored keys, with the rounding of
+// their format or codec:
 //
 //   layer       0 | k k k k | k k k k |      KV blocks of 16, a pattern's blocks of 64
 //   layer n + 0 | . . . S | . . . S |        n: layers of the model
 //
-// A rejected draft may leave a summary of keys that are then overwritten; completing the block computes the summary
-// again.
+// If drafted tokens are rejected, a summary may be left that covers their keys. It is computed again when other tokens
+// complete the block.
 #pragma once
 
 #include "attention/dynamic_pattern.h"
@@ -16,20 +16,20 @@
 
 namespace millrace {
 
-// Adds the layers of summaries, if the pattern is dynamic. Layers of streams of at least `context` tokens that do not
-// see every key have none. Errors: unsupported (keys and values of different formats).
+// Adds the layers of summaries if the pattern is dynamic. A model's layer whose window is shorter than `context` tokens
+// has no summaries. Errors: unsupported (keys and values of different formats).
 Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern, int64_t context);
 
-// The pool's layer with the summaries of this one.
+// Returns the index of the pool's layer that has the summaries of `layer`.
 inline int64_t summary_layer(const KvPool& kv, int64_t layer) { return layer + std::ssize(kv.layout().layers) / 2; }
 
 // Computes the summaries of the blocks whose last token is in the batch; all keys of these blocks must be stored.
-// `context`, `tiles`: as of attend(). Without a dynamic pattern it does nothing.
+// `context`, `tiles`: as in attend(). Does nothing without a dynamic pattern.
 void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                     KvPool& kv, int64_t context, const CodecTiles* tiles = nullptr);
 
-// Computes those of a stream's complete blocks again, between passes, where keys in slots from `begin` on have changed;
-// slots [0, end) are stored. `tiles`: of a pool with a codec.
+// Computes the summaries of a stream's complete blocks again, after keys in slots from `begin` on have changed. Called
+// between passes. `end`: number of stored slots. `tiles`: only if the pool has a codec.
 void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* pattern,
                      const KernelTable& kernels, ThreadPool& pool, KvPool& kv, CodecTiles* tiles = nullptr);
 

@@ -1,5 +1,5 @@
-// KeyTurnTables: sines and cosines for keys that a codec stores before RoPE (KeyTurns), of each layer. Layers with the
-// same rotation share theirs. Const after create().
+// KeyTurnTables: sines and cosines of each layer for keys that a codec stores before RoPE (KeyTurns). Layers with the
+// same rotation share a table. Const after create().
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// How the keys of a layer were rotated by their positions; no frequencies: they were not.
+// The rotation of a layer's keys by their positions. Without frequencies, the keys are not rotated.
 struct KeyRope {
   std::vector<double> frequencies;
   bool half = false;  // as KernelTable::rope
@@ -19,12 +19,12 @@ struct KeyRope {
 
 class KeyTurnTables {
  public:
-  // `ropes`: by layer, in streams of up to `context` tokens. Errors: resource.
+  // `ropes`: by layer. `context`: maximum number of tokens of a stream. Errors: resource.
   static Result<KeyTurnTables> create(std::span<const KeyRope> ropes, int64_t block_tokens, int64_t context);
   static int64_t bytes(std::span<const KeyRope> ropes, int64_t block_tokens, int64_t context);
 
   int64_t bytes() const { return memory_.bytes(); }
-  // No pairs where the layer is not among the ropes.
+  // Returns the layer's table; without pairs if `ropes` has no such layer.
   const KeyTurns& of(int64_t layer) const;
 
  private:

@@ -1,5 +1,5 @@
-// Attention mass: how much of one query's attention each block of keys receives; used by evictors and token selection.
-// Only observes the forward pass: it reads queries and keys and changes nothing that logits depend on.
+// Attention mass: the share of one query's attention that each block of keys receives. Used by evictors and token
+// selection. Only observes the forward pass: it reads queries and keys and changes nothing that logits depend on.
 #pragma once
 
 #include <vector>
@@ -18,9 +18,8 @@ struct AttentionMass {
   std::vector<float> scratch;  // [head_dim | slots]
 };
 
-// q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Fills mass.mass: the
-// softmax over all visible slots, averaged over heads, summed by block. Summed in slot order, so independent of
-// threads.
+// Fills mass.mass: the softmax over all visible slots, averaged over heads and summed by block, in slot order and thus
+// independent of threads. `q`: [tokens, heads * head_dim], scaled and rotated. The batch's keys must already be stored.
 void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
                   const float* q, AttentionMass& mass);
 

@@ -12,7 +12,7 @@ namespace millrace {
 struct Partial {
   float* max;
   float* sum;
-  float* top;  // where flat rows are looked for (attention/flat_rows.h); else not set
+  float* top;  // maximum score of each row; set only if flat rows are searched for (attention/flat_rows.h)
   float* acc;
 
   // Returns the partials of the rows from `row` on.
@@ -25,7 +25,7 @@ inline Partial partial_at(float* scratch, int64_t rows) {
   return {scratch, scratch + rows, scratch + 2 * rows, scratch + 3 * rows};
 }
 
-// Where the kernel writes its result.
+// Makes the kernel write its result to `partial`.
 inline void set_partial(const Partial& partial, AttentionArgs& args) {
   args.max = partial.max;
   args.sum = partial.sum;

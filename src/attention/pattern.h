@@ -2,7 +2,7 @@
 // from its first token. For a layer, a KV head and a block of queries, a pattern names the earlier blocks whose keys
 // these queries see. Queries always see their own block, up to their own token. A pattern does not know the batch, so
 // results depend on the stream alone, never on prefill chunks. Stateless and const. attention/block_sparse.h computes
-// with it.
+// attention with it.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@
 
 namespace millrace {
 
-// Which tokens' queries a pattern is for; the others see every earlier key.
+// The tokens whose queries a pattern applies to; other queries see every earlier key.
 enum class PatternPhase : uint8_t { all, prompt, decode };
 
 struct PatternPlace {
   int64_t layer = 0;
-  int64_t head = 0;   // KV head: its query heads see the same keys
+  int64_t head = 0;   // index of the KV head, whose query heads all see the same keys
   int64_t heads = 1;  // KV heads of the layer
 };
 
@@ -30,8 +30,7 @@ class AttentionPattern {
   // Marks blocks before `query_block`; others are ignored.
   virtual void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const = 0;
 
-  // Returns true if the pattern applies to a token of the answer (`answer`), which was sampled, or to one of the
-  // prompt.
+  // Returns true if the pattern applies to sampled tokens (`answer` is true) or to the prompt's tokens (false).
   bool applies(bool answer) const { return phase_ == PatternPhase::all || (phase_ == PatternPhase::decode) == answer; }
   PatternPhase phase() const { return phase_; }
   int64_t block() const { return block_; }           // tokens
@@ -47,7 +46,7 @@ class AttentionPattern {
 // Returns true if prompts and answers attend in different ways.
 inline bool has_phase(const AttentionPattern* pattern) { return pattern && pattern->phase() != PatternPhase::all; }
 
-// Null: the model's layers determine it.
+// Null: the entry "window", which users cannot choose, because the model's layers determine it.
 using AttentionPatternFactory = Result<std::unique_ptr<AttentionPattern>> (*)(const OptionValues& options);
 const Registry<AttentionPatternFactory>& attention_patterns();
 

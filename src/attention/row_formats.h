@@ -1,4 +1,4 @@
-// Says how a kernel reads the rows of one layer: sets in its arguments the sizes of rows, the place of their residuals,
+// Sets the arguments by which a kernel reads the rows of one layer: the sizes of rows, the offset of their residuals,
 // and the decoders that the kernel for all formats needs.
 #pragma once
 
@@ -11,7 +11,7 @@ inline const AttentionKernel& attention_kernel(const KernelTable& kernels, const
   return *kernels.find_attention(layout.format, layout.values());
 }
 
-// `residuals`: true: rows are read with their residuals (kv/row_residuals.h), where they have them.
+// `residuals`: true: rows are read with their residuals (kv/row_residuals.h), if the pool stores residuals.
 inline void set_row_formats(const KernelTable& kernels, const KvPool& kv, int64_t layer, bool residuals,
                             AttentionArgs& args) {
   args.row_bytes = kv.row_bytes(layer);

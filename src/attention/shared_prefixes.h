@@ -1,13 +1,13 @@
-// Spans of one token whose keys begin with the same blocks, such as streams that decode behind a common system prompt.
-// attend() reads shared keys once for the queries of all spans that share them, on every level of prefixes within
-// prefixes (Ye et al., 2025, "FlashInfer", cascade; Juravsky et al., 2024, "Hydragen"). It shares whole partitions
-// only, so partials and their order, and thus bits, are those of a span alone.
+// SharedPrefixes: finds spans of one token whose keys begin with the same blocks, for example streams that decode
+// behind a common system prompt. attend() reads shared keys once for the queries of all spans that share them, on every
+// level of prefixes within prefixes (Ye et al., 2025, "FlashInfer", cascade; Juravsky et al., 2024, "Hydragen"). Only
+// whole partitions are shared, so the partials and their order are the same as for a span alone, and so are the bits.
 //
-// members   A   B   C   D   E      ordered by their block tables, so that streams with longer shared prefixes are
-// neighbours
+//   members   A   B   C   D   E
 //   shared      5   8   5   2        partitions that neighbours have in common
 //
-// All five read two partitions together, A to D three more, and B and C another three.
+// Members are sorted by their block tables, so that streams with long shared prefixes are neighbours. Here all five
+// read two partitions together, A to D read three more, and B and C read another three.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ namespace millrace {
 
 class SharedPrefixes {
  public:
-  // Neighbours share at least a partition.
+  // Spans that share blocks: each member shares at least one partition with the next.
   struct Group {
-    int64_t first = 0;  // in members()
+    int64_t first = 0;  // index of the first member
     int64_t members = 0;
   };
 
@@ -32,11 +32,11 @@ class SharedPrefixes {
   void find(std::span<const BatchSpan> spans, std::span<const int32_t> tables, int64_t block_tokens);
 
   std::span<const Group> groups() const { return groups_; }
-  // Indices of spans.
+  // Returns the spans of a group, as indices into `spans` of find().
   std::span<const int32_t> members(const Group& group) const {
     return std::span(members_).subspan(static_cast<size_t>(group.first), static_cast<size_t>(group.members));
   }
-  // Partitions, from slot 0, that each member shares with the next one; 0 for the last.
+  // Returns for each member the number of partitions, from slot 0, that it shares with the next one; 0 for the last.
   std::span<const int32_t> shared(const Group& group) const {
     return std::span(shared_).subspan(static_cast<size_t>(group.first), static_cast<size_t>(group.members));
   }

@@ -1,6 +1,6 @@
 // Token mass: how much attention each stored token receives from the queries of a step, in every layer, for token
-// evictors. It only observes the forward pass, like mass.h. The weights of one query are known only after it has seen
-// all of its keys. The attention kernels no longer have the scores then, so the same kernels compute them again,
+// evictors. It only observes the forward pass, like mass.h. A query's weights are known only after it has seen all of
+// its keys. By then the attention kernels have dropped the scores, so the same kernels compute the scores again,
 // without values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks. With a pattern, a
 // query pays attention only to the keys of the blocks that it sees.
 #pragma once
@@ -14,19 +14,20 @@
 
 namespace millrace {
 
-// Tokens to observe in the next forward pass, and the sums to add to.
+// The tokens to observe in the next forward pass, and the sums that their attention is added to.
 struct TokenMass {
   struct Span {
-    int64_t span = 0;                  // index of the batch span
-    int64_t drafted = 0;               // its last queries: those of drafted tokens, which may be rejected
-    int64_t skipped = 0;               // its first queries, which are not observed
-    bool shares = false;               // MassRule::shares
-    int64_t heads = 1;                 // heads with separate sums: 1, or the KV heads of all layers of the pool
-    bool whole_layers = false;         // each head has the sums of all heads of its layer
-    const uint8_t* attends = nullptr;  // [KV heads of the layer], 0: is pruned, and does not count; null: all do
-    // [slots before the first drafted token, heads], from the other queries.
+    int64_t span = 0;     // index of the batch span
+    int64_t drafted = 0;  // number of the span's last queries that belong to drafted tokens, which may be rejected
+    int64_t skipped = 0;  // number of the span's first queries, which are not observed
+    bool shares = false;  // MassRule::shares
+    int64_t heads = 1;    // number of separate sums for each slot: 1, or one for each KV head of all layers of the pool
+    bool whole_layers = false;  // true: each head's sum covers all heads of its layer
+    // [KV heads of the layer], 0: the head is pruned and does not count; null: all heads count.
+    const uint8_t* attends = nullptr;
+    // [slots before the first drafted token, heads], from the queries that are not drafted.
     std::span<int64_t> mass;
-    // [drafted, slots, heads], from each of those queries alone.
+    // [drafted, slots, heads], from each drafted query alone.
     std::span<int64_t> draft_mass;
   };
   std::vector<Span> spans;  // empty: nothing is computed
@@ -41,19 +42,20 @@ struct TokenMass {
     std::vector<float> features, block_scores, work;
   };
   std::vector<Scratch> scratch;
-  int64_t most_drafted = 0;  // maximum number of drafted tokens of a span in any pass; the scratch has room for them
+  // Maximum number of drafted tokens of a span in any pass; determines the size of the scratch.
+  int64_t most_drafted = 0;
 };
 
 // `q`: [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of
-// every observed query over the slots that it sees, for every head. With MassRule::shares, counts the slots that
-// receive an even share at least. `context`, `tiles`: as for attend(). Keys are decoded here, so rounding may differ
-// from kernels that read tiles.
+// every observed query over the slots that it sees, for every head. With MassRule::shares, it instead adds 1 for each
+// slot that receives at least an even share. `context`, `tiles`: as for attend(). Keys are decoded here, so the weights
+// may differ by rounding from those of kernels that read tiles.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, int64_t context, TokenMass& mass,
                         const CodecTiles* tiles = nullptr);
 
-// Variant for all KV heads of a layer whose heads have their own tables, at once. `first` and `q` are those of the
-// first head (AttentionLayer::of_head); mass.spans is [heads, spans], each with its own sums (heads = 1).
+// Variant for a layer whose KV heads have separate block tables; observes all heads at once. `first` and `q` are those
+// of the first head (AttentionLayer::of_head). mass.spans is [heads, spans], each with its own sums (Span::heads is 1).
 void observe_per_head_tables(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels,
                              ThreadPool& pool, KvPool& kv, const float* q, TokenMass& mass);
 

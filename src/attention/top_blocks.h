@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-// Marks the `count` blocks with the highest scores of those that are not marked; of equal ones the newer. `work` has as
-// many floats as there are scores.
+// Marks the `count` unmarked blocks with the highest scores; among equal scores, the newer blocks. `work`: room for
+// scores.size() floats.
 inline void mark_top(std::span<const float> scores, int64_t count, std::span<float> work, BlockMarks& marks) {
   int64_t candidates = 0;
   for (size_t i = 0; i < scores.size(); ++i)

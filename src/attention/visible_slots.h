@@ -1,6 +1,6 @@
-// VisibleSlots: the slots that segments and block lists of a Visibility let a span's tokens see, in order, as runs of
-// adjacent slots. Token trees and windows are handled elsewhere. MarkedSlots: the visible slots within the blocks of a
-// pattern. Allocates nothing.
+// VisibleSlots: iterates over the slots that a span's tokens see by the segments and block lists of a Visibility. It
+// returns runs of adjacent slots in ascending order. Token trees and windows are handled elsewhere. MarkedSlots:
+// iterates over the visible slots within the marked blocks of a pattern. Neither allocates.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// How the scores of some keys are changed (KeySegment).
+// The factor and the bias of some keys' scores, and the keys' document (KeySegment).
 struct KeyBand {
   float scale = 1;
   float bias = 0;
@@ -26,7 +26,7 @@ struct SlotRun {
   KeyBand band;
 };
 
-// Segments that a KV head of a layer of the pool sees.
+// Returns the segments that a KV head of a layer sees.
 inline std::span<const KeySegment> segments_of(const Batch& batch, const Visibility& v, const KvLayout& layout,
                                                int64_t layer, int64_t kv_head) {
   const int64_t list = v.segment_heads > 1 ? layout.heads_before(layer) + kv_head : 0;
@@ -51,7 +51,7 @@ class VisibleSlots {
     blocks_end_ = block_ + list.count;
   }
 
-  // False: there is no further run.
+  // Sets `run` to the next run. Returns false if there is none.
   bool next(SlotRun& run) {
     while (begin_ < end_) {
       if ((!all_segments_ && segment_ == segments_end_) || (!all_blocks_ && block_ == blocks_end_)) break;
@@ -79,10 +79,10 @@ class VisibleSlots {
   int64_t begin_ = 0;  // slots before it are done
 };
 
-// A pattern cuts the slots that are visible into blocks, as if a stream held nothing else. Queries of a block see the
-// marked ones before it, and those behind: their own.
+// A pattern cuts the visible slots into blocks, as if the stream held nothing else. Queries see the marked blocks, and
+// every block from marks->end() on: their own.
 struct MarkedBlocks {
-  const BlockMarks* marks = nullptr;  // null: all
+  const BlockMarks* marks = nullptr;  // null: every block is marked
   int64_t block = 1;                  // tokens
 };
 
@@ -90,7 +90,7 @@ class MarkedSlots {
  public:
   MarkedSlots(VisibleSlots slots, const MarkedBlocks& blocks) : slots_(slots), blocks_(blocks) {}
 
-  // False: there is no further run.
+  // Sets `run` to the next run. Returns false if there is none.
   bool next(SlotRun& run) {
     if (!blocks_.marks) return slots_.next(run);
     while (rest_.begin < rest_.end || slots_.next(rest_)) {

@@ -1,4 +1,4 @@
-// choose_member(): the member of a registry that a text names, with its options.
+// choose_member(): finds the member of a registry that a text names, and parses its options.
 #pragma once
 
 #include <string>

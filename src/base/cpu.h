@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-// Instructions that a kernel may need beyond the baseline. The operating system must save the registers.
+// Instructions that a kernel may need beyond the baseline. A feature counts as present only if the operating system
+// saves its registers.
 enum class Feature : uint32_t {
   avx2 = 1,              // AVX2, FMA, F16C and BMI2
   avx_vnni = 2,          // 8-bit dot products on 256-bit vectors (AVX-VNNI)
@@ -18,20 +19,21 @@ enum class Feature : uint32_t {
   avx512_vnni = 8,       // 8-bit dot products on 512-bit vectors
   avx512_vbmi = 16,      // byte permutations
   avx512_bf16 = 32,      // dot products of bfloat16 pairs
-  amx_int8 = 64,         // products of 8-bit tiles; the kernel has given permission to use tiles
+  amx_int8 = 64,         // AMX tiles of 8-bit integers; requires the system's permission
   amx_bf16 = 128,        // AMX tiles of bfloat16
   neon = 256,            // Arm's vectors of 128 bits, which every aarch64 has
   dotprod = 512,         // 8-bit dot products (FEAT_DotProd)
   i8mm = 1024,           // products of 8-bit matrices (FEAT_I8MM)
   arm_bf16 = 2048,       // dot products of bfloat16 pairs (FEAT_BF16)
-  avx_vnni_int8 = 4096,  // the dot products of avx_vnni for signed bytes too (AVX-VNNI-INT8); only if named
+  avx_vnni_int8 = 4096,  // like avx_vnni, also for two signed operands (AVX-VNNI-INT8); only if named
 };
 
-// A set of features. Each kernel family takes its best version for the features in the set.
+// A set of features. Each kernel family uses its best version for the features in the set.
 //
-// It is named by a level and how it differs from it: "ref" (none), "avx2", "avx512" (with VNNI, VBMI and BF16), "amx"
-// (all of avx512 and both kinds of tiles); "avx2+vnni" adds AVX-VNNI, "avx512-bf16" is what Ice Lake has,
-// "avx512-vnni-vbmi-bf16" Skylake. On Arm: "ref", "neon", and "neon+dotprod+i8mm+bf16" with what it adds.
+// The name of a set is a level, followed by the features that are added to or removed from the level. Levels are "ref"
+// (no features), "avx2", "avx512" (with VNNI, VBMI and BF16), "amx" (avx512 and both kinds of tiles), and "neon" on
+// Arm. For example, "avx2+vnni" adds AVX-VNNI; "avx512-bf16" is Ice Lake's set and "avx512-vnni-vbmi-bf16" Skylake's;
+// "neon+dotprod+i8mm+bf16" adds three features.
 class Isa {
  public:
   static const Isa ref, avx2, avx512, amx, neon;
@@ -60,27 +62,27 @@ inline constexpr Isa Isa::neon = Isa().with(Feature::neon);
 std::string isa_name(Isa isa);
 std::string_view feature_name(Feature feature);  // "avx512_bf16"
 
-// Errors (user): not a level, or not one of the level's features.
+// Errors: user (an unknown level, or a feature that cannot be added to or removed from the level).
 Result<Isa> parse_isa(const std::string& name);
 
-// Every feature of this machine. The first call asks the kernel for permission to use AMX tiles, which holds for the
-// process from then on; without it AMX counts as absent.
+// Returns all features of this machine. The first call asks the system for permission to use AMX tiles, which then
+// holds for the process. Without permission, AMX counts as absent.
 Isa detect_isa();
 
-// Why the tiles that this processor has are not used: "" if they are, or if it has none.
+// Returns the reason why this processor's tiles are not used; "" if they are used or the processor has none.
 const std::string& amx_refusal();
 
-// detect_isa(), or the set that the environment variable MILLRACE_ISA names.
-// Errors (user): an unknown name, or a feature that this machine lacks.
+// Returns the set that the environment variable MILLRACE_ISA names, or else detect_isa(). Errors: user (an unknown
+// name, or a feature that this machine lacks).
 Result<Isa> select_isa();
 
-// ref, avx2 or neon, and detect_isa(), as far as they differ and this machine has them.
+// Returns the distinct sets among ref, avx2, neon and detect_isa() that this machine has.
 std::vector<Isa> isa_levels();
 
-// isa_levels() and the sets between them for which some kernel family has a separate version.
+// Returns isa_levels() and the sets between them for which some kernel family has a separate version.
 std::vector<Isa> isa_variants();
 
-// Processors this process may run on (affinity mask), at least 1.
+// Returns the number of processors this process may run on (affinity mask), at least 1.
 int available_cores();
 
 }  // namespace millrace

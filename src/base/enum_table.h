@@ -1,11 +1,11 @@
-// Tables indexed by an enum that cannot get out of step with it: the compiler counts the enumerators, and a table with
-// a different number of entries does not compile.
+// Tables indexed by an enum. The compiler counts the enumerators, and a table with a different number of entries does
+// not compile.
 //
 //   enum class Level { debug, info, error };
 //   constexpr EnumNames<Level> kLevels("debug", "info", "error");     kLevels[Level::info], kLevels.find("info")
 //
-// The count follows from the compiler's names for values: GCC and clang write `Level::info` for 1 and `(Level)7` for a
-// value without an enumerator. Values from 0 to 63 are tried.
+// The enumerators are counted by the compiler's names for values: GCC and clang write `Level::info` for 1 and
+// `(Level)7` for a value without an enumerator. Values from 0 to 63 are tried.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ constexpr size_t count() {
   size_t count = 0, named = 0;
   while (count < kMaxEnumerators && kNamed<E>[count]) ++count;
   for (bool one : kNamed<E>) named += one;
-  return count == named ? count : 0;  // 0: they are not contiguous from 0
+  return count == named ? count : 0;  // 0: the values are not contiguous from 0
 }
 
 }  // namespace enum_detail
@@ -61,7 +61,7 @@ inline constexpr size_t kEnumerators = [] {
   return enum_detail::count<E>();
 }();
 
-// The enumerator with this value; nullopt: none.
+// Returns the enumerator with this value; nullopt: none.
 template <typename E>
 constexpr std::optional<E> find_enumerator(int64_t value) {
   if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMaxEnumerators) ||

@@ -1,8 +1,8 @@
 // MemoryAccounts: memory use by named account, within a common budget.
 //
 // Memory is reserved in an account before it is allocated, so that an allocation that does not fit fails with a clear
-// error instead of an out-of-memory kill. Each model has its own MemoryAccounts; several models in one process have
-// separate budgets, or share a parent budget, in which each is one account:
+// error instead of an out-of-memory kill. Each model has its own MemoryAccounts. Several models in one process have
+// separate budgets, or share a parent MemoryAccounts, in which each model is one account:
 //
 //     shared    program 40 MB | first 2.1 GB | second 0.9 GB          of 4 GB
 //     first     weights 1.2 GB | KV 0.9 GB
@@ -31,7 +31,7 @@ struct MemoryAccount {
 class MemoryAccounts {
  public:
   explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: unlimited
-  // Also charges everything to the account `name` of `shared`; the destructor releases it there.
+  // Also reserves everything in the account `name` of `shared`; the destructor releases it there.
   MemoryAccounts(std::shared_ptr<MemoryAccounts> shared, std::string name)
       : budget_(shared->budget()), shared_(std::move(shared)), name_(std::move(name)) {}
   ~MemoryAccounts();
@@ -40,9 +40,9 @@ class MemoryAccounts {
   int64_t budget() const { return budget_; }  // budget of `shared` if there is one
   bool shares() const { return shared_ != nullptr; }
   int64_t total() const;
-  int64_t left() const;  // left of the budget; INT64_MAX without one
+  int64_t left() const;  // unreserved bytes of the budget; INT64_MAX if it is unlimited
 
-  // Errors: resource, with the request, all accounts, and `advice`.
+  // Reserves bytes in account `name`. Errors: resource; the message has the requested bytes, all accounts and `advice`.
   Result<void> take(const std::string& name, int64_t bytes, const std::string& advice);
   void give_back(const std::string& name, int64_t bytes);
 
@@ -67,7 +67,7 @@ class MemoryHold {
   MemoryHold(MemoryHold&& other) noexcept { *this = std::move(other); }
   MemoryHold& operator=(MemoryHold&& other) noexcept;
 
-  // `accounts` null: does nothing.
+  // Reserves bytes. Does nothing if `accounts` is null.
   static Result<MemoryHold> take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes,
                                  const std::string& advice);
   void release();
@@ -78,8 +78,8 @@ class MemoryHold {
   int64_t bytes_ = 0;
 };
 
-// "8G", "512M", "1.5GiB", "300MB", "1000000": K, M, G, T and KiB ... are powers of 1024, KB ... of 1000.
-// Errors: user.
+// Parses "8G", "512M", "1.5GiB", "300MB" or "1000000". K, M, G, T and KiB, MiB, ... are powers of 1024; KB, MB, ... are
+// powers of 1000. Errors: user.
 Result<int64_t> parse_bytes(std::string_view text);
 std::string format_bytes(int64_t bytes);  // "1.50 GB": powers of 1000
 

@@ -1,5 +1,5 @@
-// Errors of the network: no connection, a lost connection, a port in use. Their kind is not in the public header, whose
-// users treat it as any other kind; programs end with exit code 6.
+// Network errors: no connection, a lost connection, a port in use. ErrorKind does not list this kind; users of the
+// public header treat it as an unknown kind. Programs end with exit code 6.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Option schema of a technique: one declaration used by the command line, the config file, the HTTP API and the docs. A
-// technique is written as `NAME[:key=value,key=value]`.
+// The option schema of a technique: one declaration for the command line, the config file, the HTTP API and the docs.
+// Users write a technique as `NAME[:key=value,key=value]`.
 #pragma once
 
 #include <map>
@@ -31,7 +31,7 @@ class OptionValues {
   double number(std::string_view name) const;
   bool boolean(std::string_view name) const;
   const std::string& text(std::string_view name) const;
-  // Returns true if the option was in the text, false if it has its default.
+  // Returns true if the option was specified, false if it has its default.
   bool given(std::string_view name) const { return given_.contains(name); }
 
  private:
@@ -42,11 +42,12 @@ class OptionValues {
   std::set<std::string, std::less<>> given_;
 };
 
-// `text` is "key=value,key=value" (may be empty). The value of a text option may contain commas: a part that
-// does not begin with `name=` belongs to it. Errors (user): unknown or repeated key, wrong type, out of range.
+// `text`: "key=value,key=value", or empty. The value of a text option may contain commas: a part after a comma that
+// does not begin with `name=` belongs to the value before it. Errors: user (unknown or repeated key, wrong type, out of
+// range).
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
 
-// Variant for separate names and values, which may hold any character.
+// Variant for separate names and values; values may contain any character.
 Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
                                 const std::vector<OptionSpec>& schema);
 

@@ -1,4 +1,4 @@
-// Option values of a technique as JSON: every option of the schema with the value that it has, defaults included.
+// The option values of a technique as JSON: every option of the schema with its value, including defaults.
 #pragma once
 
 #include <vector>

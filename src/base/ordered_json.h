@@ -1,13 +1,13 @@
-// nlohmann::ordered_json, compiled once (ordered_json.cc) and not by every file that uses it: that costs a compilation
-// two or three seconds.
+// nlohmann::ordered_json, compiled once in ordered_json.cc. Otherwise, every file that uses it would compile it, in two
+// or three seconds.
 #pragma once
 
 #include <vector>
 
 #include "base/json_library.h"
 
-// Instantiations that read and write JSON. Other versions of the library may name them differently; then every file
-// compiles them.
+// Instantiations that read and write JSON. Other versions of the library may name them differently; for those, every
+// file compiles its own instantiations.
 #if NLOHMANN_JSON_VERSION_MAJOR == 3 && NLOHMANN_JSON_VERSION_MINOR == 11
 #define MILLRACE_ORDERED_JSON_TEXT(declared)                                                              \
   declared template class nlohmann::detail::serializer<nlohmann::ordered_json>;                           \

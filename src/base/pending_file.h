@@ -1,6 +1,6 @@
-// PendingFile: a file that appears under its name when it is complete, and is removed otherwise. Until then it is in
-// the same folder, under a name that no other process or thread uses. Functions that return false leave the reason in
-// errno.
+// PendingFile: a file that appears under its final name only when commit() succeeds. Until then, it is in the same
+// folder, under a name that no other process or thread uses; without commit(), the destructor removes it. Functions
+// that return false leave the reason in errno.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class PendingFile {
   int fd() const { return fd_; }
   const std::string& path() const { return path_; }
   bool write(const void* data, int64_t bytes, int64_t at);
-  // Gives the file its name, on disk; replaces an older one.
+  // Writes the file to disk and gives it its final name. Replaces an older file of that name.
   bool commit();
 
  private:
@@ -32,7 +32,7 @@ class PendingFile {
   int fd_ = -1;
 };
 
-// A file of this text. Errors: resource (names the path).
+// Writes a file that contains `text`. Errors: resource (names the path).
 Result<void> write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Philox4x32-10: a counter-based generator (Salmon et al., 2011, "Parallel Random Numbers: As Easy as
-// 1, 2, 3"). A draw is a pure function of (seed, stream, counter), so a sequence's randomness depends
-// only on its seed and position, never on other sequences in the batch or call order.
+// Philox4x32-10: a counter-based random number generator (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1,
+// 2, 3"). A draw is a pure function of (seed, stream, index), so a sequence's randomness depends only on its seed and
+// position, never on other sequences in the batch or on the order of calls.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline std::array<uint32_t, 4> philox4x32(uint64_t key, uint64_t counter_low, ui
   return c;
 }
 
-// Uniform in [0, 1) with 53 bits, the `index`-th draw of stream `stream` under `seed`.
+// Returns draw `index` of stream `stream` under `seed`: uniform in [0, 1), with 53 random bits.
 inline double philox_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   auto r = philox4x32(seed, index, stream);
   uint64_t bits = (uint64_t{r[0]} << 32 | r[1]) >> 11;

@@ -1,5 +1,5 @@
-// publish(): gives a finished file, link or folder its name by one atomic step. Whoever reads the name, also after a
-// crash in between, finds the old content or the new one, as a whole. The only place that renames anything
+// publish(): gives a finished file, link or folder its final name in one atomic step. A reader of the name, even after
+// a crash, finds either the complete old content or the complete new content. No other code renames files
 // (tools/check_layers).
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace millrace {
 
-// Renames `fresh`, a complete file or folder next to `path`, to `path`: writes it to disk, renames it, and writes the
-// name to disk. A folder that has the name is exchanged with `fresh` and removed. After an error both are as they were.
+// Renames `fresh`, a complete file or folder next to `path`, to `path`: writes `fresh` to disk, renames it, and writes
+// the directory entry to disk. If `path` is a folder, it is exchanged with `fresh` and then removed. After an error,
+// both are unchanged.
 std::error_code publish(const std::filesystem::path& fresh, const std::filesystem::path& path);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
 // Registry<Member>: the members of one family of techniques, in the order in which users see them. A member is a
 // factory or a record. It is one file plus one entry in its folder's builtin.cc; there are no static constructors.
-// families.h of src/run/ lists the registries, from which `millrace techniques` and the live view are made.
+// `millrace techniques` and the live view list the registries in families.h of src/run/.
 #pragma once
 
 #include <initializer_list>
@@ -26,20 +26,20 @@ class Registry {
     for (Entry& entry : entries_) fill(entry.info, facts);
     for (const Entry& entry : entries_) members_.push_back(entry.member);
   }
-  // Pointers to records that carry their own `name` and `summary`; and `paper`, `loss`, `test` and `proof` where they
-  // have them.
+  // Variant for pointers to records. A record has the members `name` and `summary`, and optionally `paper`, `loss`,
+  // `test` and `proof`.
   Registry(std::string_view family, const FamilyFacts& facts, std::initializer_list<Member> records)
       : Registry(facts, describe(family, records)) {}
 
   const std::vector<Entry>& entries() const { return entries_; }
   std::span<const Member> members() const { return members_; }
-  // Null if there is none.
+  // Returns null if there is no such member.
   const Entry* find(std::string_view name) const {
     for (const Entry& entry : entries_)
       if (entry.info.name == name) return &entry;
     return nullptr;
   }
-  // "a, b, c", for messages.
+  // Returns "a, b, c", for messages.
   std::string names() const {
     std::string out;
     for (const Entry& entry : entries_) out += (out.empty() ? "" : ", ") + entry.info.name;

@@ -1,4 +1,4 @@
-// Internal include path of the public Result and Error.
+// The public Result and Error, for internal code.
 #pragma once
 
 #include "millrace/result.h"  // IWYU pragma: export

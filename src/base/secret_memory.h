@@ -1,4 +1,4 @@
-// Memory that may hold a client's API key: it is overwritten before it is freed or used for something else.
+// Memory that may hold a client's API key. It is overwritten before it is freed or reused.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Overwrites memory that is not read again; the compiler does not remove the write.
+// Overwrites memory with zeros. The compiler does not remove the write, although the memory is not read again.
 inline void wipe(void* data, size_t bytes) {
   if (bytes == 0) return;
   std::memset(data, 0, bytes);
@@ -21,7 +21,7 @@ inline void wipe(std::string& text) {
   text.clear();
 }
 
-// Overwrites everything it frees. A buffer that grows with this allocator leaves no copy of its smaller self.
+// An allocator that overwrites memory before it frees it. A buffer that grows leaves no copy of its old contents.
 template <typename T>
 struct WipingAllocator {
   using value_type = T;

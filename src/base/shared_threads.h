@@ -1,6 +1,6 @@
-// SharedThreads: the thread pools of everything that runs one model: its engines, scorers and embedders, and the draft
-// model of an engine. Users that ask for the same number of threads share a pool, which they use in turns
-// (ThreadPool::Turn). A pool ends with its last user. Thread-safe.
+// SharedThreads: the thread pools of one model, for its engines, scorers and embedders, and for an engine's draft
+// model. Users that ask for the same number of threads share a pool and use it in turns (ThreadPool::Turn). A pool is
+// destroyed with its last user. Thread-safe.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace millrace {
 
 class SharedThreads {
  public:
-  // `threads`: 0 for every available core.
+  // Returns the pool of this many threads; creates it if needed. `threads`: 0 for every available core.
   std::shared_ptr<ThreadPool> get(int threads) {
     if (threads <= 0) threads = available_cores();
     std::lock_guard lock(mutex_);
@@ -26,7 +26,7 @@ class SharedThreads {
 
  private:
   std::mutex mutex_;
-  std::map<int, std::weak_ptr<ThreadPool>> pools_;  // by the number asked for
+  std::map<int, std::weak_ptr<ThreadPool>> pools_;  // by the requested number of threads
 };
 
 }  // namespace millrace

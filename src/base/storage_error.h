@@ -1,5 +1,5 @@
-// Errors of the disk: no space, a quota, an I/O error. Their kind is not in the public header, whose users treat it as
-// any other kind.
+// Disk errors: no space, a quota, an I/O error. ErrorKind does not list this kind; users of the public header treat it
+// as an unknown kind.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// TechniqueInfo: the description of a registered technique for users: its name, the paper that it follows, its options,
-// whether answers change with it, and the test and the result that prove it. Plain data.
+// TechniqueInfo: the description of a registered technique for users: its name, paper and options, whether it changes
+// answers, the test of its correctness, and a measured result that shows its benefit.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct Paper {
   int64_t year = 0;
 };
 
-// lossless: the tokens that the model would choose without the technique stay the same. not_applicable: the technique
-// is not part of computing answers (readers of traces).
+// lossless: the technique does not change the tokens that the model chooses. lossy: it may change them. not_applicable:
+// the technique does not take part in computing answers, such as a reader of traces.
 enum class Loss : uint8_t { not_applicable, lossless, lossy };
 inline constexpr Loss kLosses[] = {Loss::not_applicable, Loss::lossless, Loss::lossy};
 std::string_view loss_name(Loss loss);
@@ -37,8 +37,8 @@ struct TechniqueInfo {
   Paper paper;
   std::vector<OptionSpec> options;
   Loss loss = Loss::not_applicable;
-  std::string test;   // file of the property test that would fail if it were wrong
-  std::string proof;  // page or stored result with its benefit; empty until there is one
+  std::string test;   // file of the property test that fails if the technique is wrong
+  std::string proof;  // page or stored result that shows its benefit; empty: none yet
 };
 
 // Values that most members of a family share; a member's own values take precedence.

@@ -1,6 +1,5 @@
-// A persistent pool for fork-join loops inside one engine step. Results never depend on the number of
-// threads: callers cut work at boundaries fixed by the data's shape, and the pool only decides
-// which thread does which piece.
+// A persistent pool for fork-join loops inside one engine step. Results never depend on the number of threads, because
+// callers split work at boundaries fixed by the data's shape; the pool only decides which thread runs which piece.
 #pragma once
 
 #include <atomic>
@@ -12,8 +11,8 @@ namespace millrace {
 
 class ThreadPool {
  public:
-  // `threads` includes the caller: ThreadPool(1) runs everything inline. If the system cannot create that many,
-  // threads() returns the actual number.
+  // `threads` includes the calling thread: ThreadPool(1) runs everything inline. If the system refuses to create some
+  // threads, threads() returns the actual number.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,8 +20,9 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  // Threads that share a pool use it in turns, given in order of arrival: each holds one for the loops of a step. A
-  // lone user needs none. A thread must not take a second turn within its first.
+  // A turn is the exclusive right to use the pool, granted in order of arrival. If several threads share a pool, each
+  // holds a turn for the loops of one step; a single user needs no turns. A thread that holds a turn must not request
+  // another one.
   class Turn {
    public:
     explicit Turn(ThreadPool& pool) : pool_(pool) {
@@ -51,14 +51,14 @@ class ThreadPool {
     const ThreadPool* const outer_ = held_;
 #endif
   };
-  // Turns that are held or waited for.
+  // Returns the number of turns that are held or waited for.
   uint32_t turns() const {
     const uint32_t ended = turn_.load(std::memory_order_acquire);  // first, so that it is not ahead of `arrived_`
     return arrived_.load(std::memory_order_relaxed) - ended;
   }
 
-  // Calls body(i, worker) for every i in [0, n), each exactly once, on any worker in [0, threads()),
-  // and returns when all are done. Not re-entrant. body must not throw. Allocates nothing.
+  // Calls body(i, worker) exactly once for every i in [0, n), on any worker in [0, threads()), and returns when all
+  // calls have returned. Not re-entrant. `body` must not throw. Allocates nothing.
   template <typename Body>
   void parallel_for(int64_t n, const Body& body) {
     auto task = [](const void* context, int64_t begin, int64_t end, int worker) {
@@ -67,7 +67,7 @@ class ThreadPool {
     run(n, {1, 1}, task, &body);
   }
 
-  // Least and most indices per call of the body.
+  // Minimum and maximum number of indices per call of the body.
   struct Claims {
     int64_t least = 1;
     int64_t most = 1;
@@ -91,8 +91,8 @@ class ThreadPool {
 
   int threads_;
   std::unique_ptr<State> state_;
-  std::atomic<uint32_t> arrived_{0};  // turns that were asked for ...
-  std::atomic<uint32_t> turn_{0};     // ... and that ended
+  std::atomic<uint32_t> arrived_{0};  // number of requested turns
+  std::atomic<uint32_t> turn_{0};     // number of ended turns
 };
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 namespace millrace {
 
 extern const char* const kVersion;      // "0.1.0"
-extern const char* const kCommit;       // twelve digits, "+" behind them if files differed; empty outside of a checkout
+extern const char* const kCommit;       // twelve digits, then "+" if files were modified; "" outside of a checkout
 extern const char* const kVersionText;  // "millrace 0.1.0 (1234567890ab)"
 
 }  // namespace millrace

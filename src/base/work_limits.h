@@ -1,11 +1,11 @@
-// WorkLimits: when the work of a thread for one request has to end, because the client has left or its time is over.
+// WorkLimits: the limits at which a thread must stop working for a request: the client has left, or the time is over.
 //
-//   a server's worker   WorkScope scope({.cancelled = &left, .until = then});   around what it does for the request
+//   a server's worker   WorkScope scope({.cancelled = &left, .until = then});   before its work for the request
 //   long loops          if (work_is_over()) return;                              every few thousand steps
 //   their callers       MILLRACE_TRY_VOID(check_work());                         before the result is used
 //
-// The limits belong to the thread and not to a parameter, so that no call between the worker and a loop can forget to
-// pass them. Without a scope, as on the command line, nothing is limited.
+// The limits belong to the thread. They are not a parameter, so functions between the worker and a loop need not pass
+// them on. Without a scope, as on the command line, nothing is limited.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct WorkLimits {
   std::optional<std::chrono::steady_clock::time_point> until;
 };
 
-// While it lives, `limits` apply to this thread. Scopes nest: the innermost applies.
+// Applies `limits` to this thread during its lifetime. If scopes are nested, the innermost one applies.
 class WorkScope {
  public:
   explicit WorkScope(const WorkLimits& limits);

@@ -14,12 +14,13 @@ namespace millrace {
 
 struct AnswerQuestion {
   AnswerRequest request;
-  std::string group;                                // group with separate figures; "": none
-  std::function<double(const std::string&)> score;  // 0 to 1, of the answer's text
+  std::string group;                                // group for which figures are also computed; "": none
+  std::function<double(const std::string&)> score;  // returns the score of an answer's text, 0 to 1
 };
 
-// Begins a suite of the questions that fit every configuration's context: the first input.items of them, or `otherwise`
-// if that is 0. Errors: user (none fits), those of templates and tokenizers.
+// Begins a suite of the questions that fit every configuration's context. It has the first input.items of these
+// questions, or the first `otherwise` if input.items is 0. Errors: user (no question fits), those of templates and
+// tokenizers.
 Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConfig> configs, const SuiteInput& input,
                                                      const std::string& name, const std::string& metric,
                                                      std::vector<AnswerQuestion> questions, int64_t otherwise);

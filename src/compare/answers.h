@@ -1,5 +1,5 @@
-// AnswerEngines: generated answers of every configuration, through its engine, so that evictors, formats, drafts and
-// samplers apply. An answer has the same bits for any other questions in the batch. Not thread-safe.
+// AnswerEngines: generates answers with every configuration, through its engine, so that evictors, formats, drafts and
+// samplers apply. The bits of an answer do not depend on other questions in the batch. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,10 @@
 namespace millrace {
 
 struct AnswerRequest {
-  nlohmann::ordered_json messages;  // messages of a conversation; null: `text` is continued
+  nlohmann::ordered_json messages;  // messages of a conversation; null: the prompt is `text`
   std::string text;
-  std::vector<std::string> documents;  // texts that the last message begins with; a context may compute them separately
+  // Texts at the beginning of the last message; a document context may compute them separately.
+  std::vector<std::string> documents;
   int64_t max_tokens = 128;
   std::vector<std::string> stop;
 };
@@ -28,25 +29,26 @@ struct GeneratedAnswer {
   RequestTimings timings;
 };
 
-// Passes of the whole model that an answer took: its steps, and with the drafter `pass`, which drafts with the whole
-// model, one pass for each draft. `drafts_with_model`: as in CompareConfig.
+// Returns the number of passes of the whole model that an answer took: its steps, and, with the drafter `pass`, one
+// pass for each draft. `drafts_with_model`: as in CompareConfig.
 int64_t model_passes(const RequestTimings& timings, bool drafts_with_model);
 
-// A conversation that consists of this message of the user.
+// Returns a conversation with one user message.
 nlohmann::ordered_json user_message(const std::string& text);
 
-// Returns which requests fit the context of every configuration with their answers, in order. `longest`: out, the
-// tokens of the longest of them, at least 1. Errors: those of templates and tokenizers.
+// Returns the indices of the requests that fit the context of every configuration together with their answers,
+// ascending. `longest`: out, tokens of the longest of these, at least 1. Errors: those of templates and tokenizers.
 Result<std::vector<size_t>> fitting_requests(std::span<const CompareConfig> configs,
                                              std::span<const AnswerRequest> requests, int64_t& longest);
 
 class AnswerEngines {
  public:
-  // Up to `streams` answers at a time, of at most `longest` tokens with their prompts.
+  // `streams`: maximum number of answers at a time. `longest`: maximum tokens of an answer with its prompt.
   AnswerEngines(std::span<const CompareConfig> configs, int64_t streams, int64_t longest)
       : configs_(configs), streams_(streams), longest_(longest), engines_(configs.size()), servers_(configs.size()) {}
 
-  // Another engine's server answers one after the other, with text alone. Errors: of the engine, cancelled.
+  // Returns an answer for each request. Another engine's server answers one request at a time, and only `text` of its
+  // answers is set. Errors: those of the engine, cancelled.
   Result<std::vector<GeneratedAnswer>> answer(size_t config, std::span<const AnswerRequest> requests,
                                               const SuiteWanted& wanted);
 
@@ -55,11 +57,11 @@ class AnswerEngines {
   int64_t streams_, longest_;
   Result<std::vector<GeneratedAnswer>> answer_externally(size_t config, std::span<const AnswerRequest> requests,
                                                          const SuiteWanted& wanted);
-  std::vector<std::unique_ptr<Engine>> engines_;          // created when first asked
-  std::vector<std::unique_ptr<ExternalServer>> servers_;  // servers of other engines
+  std::vector<std::unique_ptr<Engine>> engines_;          // by configuration; created at the first request
+  std::vector<std::unique_ptr<ExternalServer>> servers_;  // by configuration of another engine
 };
 
-// One answer. Errors: of the engine, cancelled.
+// Generates one answer. Errors: those of the engine, cancelled.
 Result<GeneratedAnswer> answer_alone(Engine& engine, Request request, const SuiteWanted& wanted);
 
 }  // namespace millrace

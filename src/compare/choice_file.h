@@ -1,4 +1,4 @@
-// Published files of questions with given answers: HellaSwag, MMLU, LAMBADA (see suites/choice.cc).
+// Reads published files of multiple-choice questions: HellaSwag, MMLU, LAMBADA (see suites/choice.cc).
 #pragma once
 
 #include <span>
@@ -12,21 +12,21 @@ namespace millrace {
 
 struct ChoiceQuestion {
   std::string context;
-  std::vector<std::string> answers;  // one only: it is to be predicted
+  std::vector<std::string> answers;  // possible answers; if there is only one, the model must predict it
   size_t right = 0;
   std::string group;
 };
 
 struct ChoiceFile {
   std::string name;     // "hellaswag"
-  std::string between;  // the answer's first characters, which do not count as its length: " "
+  std::string between;  // characters before each answer, which do not count for its length: " "
   std::vector<ChoiceQuestion> questions;
 };
 
-// Errors: user (no such file, none of these forms), corrupt (a question).
+// Errors: user (the file does not exist or has none of these forms), corrupt (a question).
 Result<ChoiceFile> read_choice_file(const std::string& path);
 
-// {acc_norm, acc}, each 0 or 1; of equal likelihoods the first counts.
+// Returns {acc_norm, acc}, each 0 or 1. Among equal likelihoods, the first answer counts as chosen.
 std::vector<double> score_choice(const ChoiceQuestion& question, std::span<const ContinuationScore> scores);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Pictures of a comparison: quality against decode speed and memory with the Pareto front marked, and heat maps of
-// figures by two numbers (length and depth of a needle).
+// Pictures of a comparison: quality against decode speed and memory, with the Pareto front marked; and heat maps of a
+// figure over two numbers, such as length and depth of a needle.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,12 @@
 
 namespace millrace {
 
-// `figure`: number of the quality figure. Configurations without a value are only listed. Whiskers are 95 % intervals.
+// `figure`: index of the quality figure. Configurations without a value are listed, but not drawn. Whiskers are 95 %
+// intervals.
 Picture front_picture(const CompareResult& result, size_t figure);
 
-// Picture of the suite's groups "ROW/COLUMN" in one configuration; none if it has no such groups.
+// Returns a heat map of the suite's groups, named "ROW/COLUMN", for one configuration; empty if the suite has no such
+// groups.
 std::optional<Picture> heat_map(const ConfigResult& config, const std::string& suite, const std::string& metric);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Document search: temperature and scale of the document context `ape` (context/contexts/ape.cc) for a model and a kind
-// of text. For every pair of a grid, it measures on the cases of a text how far the predictions behind the documents
-// are from those of a plain prompt. The documents are computed once and copied for every pair.
+// Finds the temperature and scale of the document context `ape` (context/contexts/ape.cc) that suit a model and a kind
+// of text. For every pair of a grid, it measures the divergence of the predictions after the documents from those with
+// a plain prompt, on cases from a text. The documents are computed once and copied for every pair.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace millrace {
 struct DocumentSearchOptions {
   int threads = 0;  // 0: all cores
   DocumentCut cut;
-  int64_t cases = 16;  // at most
+  int64_t cases = 16;  // maximum number of cases
   std::vector<double> temperatures = {1, 0.9, 0.8, 0.7, 0.6, 0.5};
   std::vector<double> scales = {1, 0.9, 0.8, 0.7, 0.6};
   std::string kv_format = "f16";
@@ -22,7 +22,7 @@ struct DocumentSearchOptions {
 
 struct ScoredWeights {
   double temperature = 1, scale = 1;
-  DocumentScore score;  // the mean over cases
+  DocumentScore score;  // mean over the cases
 
   std::string use() const;  // "context=ape:T=0.9,S=0.9"
 };
@@ -30,12 +30,13 @@ struct ScoredWeights {
 struct FoundWeights {
   int64_t cases = 0;
   double plain_nll = 0;
-  std::vector<ScoredWeights> grid;  // temperatures in order, of each all scales
-  size_t best = 0;                  // the least divergence; of equal ones the first
-  size_t neutral = 0;               // T = S = 1, where the grid has it; else the first
+  std::vector<ScoredWeights> grid;  // all pairs, ordered by temperature, then by scale
+  size_t best = 0;                  // index of the pair with the smallest divergence, the first one among equals
+  size_t neutral = 0;               // index of T = S = 1 if the grid has it; otherwise 0
 };
 
-// Errors: user (a text that is too short, values out of range), unsupported (a model without such contexts), resource.
+// Errors: user (the text is too short, or values are out of range), unsupported (the model does not support the
+// context), resource.
 Result<FoundWeights> search_document_weights(const std::shared_ptr<const LanguageModel>& model,
                                              std::span<const TokenId> tokens, const DocumentSearchOptions& options);
 

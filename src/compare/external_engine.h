@@ -1,5 +1,5 @@
-// ExternalEngine: another engine's finished build, run as its user runs it, so that a comparison has its figures next
-// to millrace's. An adapter starts the programs and reads their output. Thread-safe: members keep no state.
+// ExternalEngine: an adapter for another engine's programs, so that a comparison has that engine's figures next to
+// millrace's. It starts the programs as their users do, and reads their output. Stateless and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace millrace {
 
-// Arguments of all programs of an engine.
+// Arguments that all programs of an engine take.
 struct ExternalModel {
-  std::string path;  // a file
+  std::string path;  // path of the model file
   int threads = 1;
 };
 
@@ -27,32 +27,34 @@ struct ExternalSpeed {
 };
 
 struct ExternalQuestion {
-  std::string messages;  // JSON, of a conversation; "": `text` is continued
+  std::string messages;  // messages of a conversation, as JSON; "": the prompt is `text`
   std::string text;
   int64_t max_tokens = 0;
   std::vector<std::string> stop;
 };
 
-// The engine's server, which runs until this object is gone.
+// The engine's server, which runs until this object is destroyed.
 class ExternalServer {
  public:
   virtual ~ExternalServer() = default;
-  // Returns the text that it generates greedily. Errors: user (the server's), corrupt (its answer), cancelled.
+  // Returns a greedily generated text. Errors: user (the server reports an error), corrupt (the server's reply),
+  // cancelled.
   virtual Result<std::string> answer(const ExternalQuestion& question, const std::function<bool()>& wanted) = 0;
 };
 
 class ExternalEngine {
  public:
-  using Wanted = std::function<bool()>;  // false: stop, with the error cancelled
+  using Wanted = std::function<bool()>;  // returns false to stop with the error "cancelled"
 
   virtual ~ExternalEngine() = default;
-  // Measures one run: a prompt of `prompt` tokens, and `generate` tokens after it. Errors: user (no such program, its
-  // failure), corrupt (its output).
+  // Measures one run: a prompt of `prompt` tokens, and `generate` tokens after it. Errors: user (the program does not
+  // exist or fails), corrupt (the program's output).
   virtual Result<ExternalSpeed> speed(int64_t prompt, int64_t generate, const Wanted& wanted) const = 0;
-  // Mean negative log-likelihood, in nats, of the scored tokens of each window, as `millrace perplexity` has them.
+  // Returns the mean negative log-likelihood, in nats, of the scored tokens of each window, as in `millrace
+  // perplexity`.
   virtual Result<std::vector<double>> window_nll(const std::string& text, int64_t window, int64_t windows,
                                                  const Wanted& wanted) const = 0;
-  // Starts a server for streams of up to `longest` tokens, and waits until it answers. Errors: as speed().
+  // Starts a server for streams of up to `longest` tokens, and waits until it accepts requests. Errors: as in speed().
   virtual Result<std::unique_ptr<ExternalServer>> serve(int64_t longest, const Wanted& wanted) const = 0;
 };
 

@@ -1,5 +1,5 @@
-// CompareJournal: the values that a comparison has measured, in a file from which a later one continues. One JSON
-// object a line, written as soon as it is known; a last line that was cut off is dropped. Not thread-safe.
+// CompareJournal: the values that a comparison has measured, in a file from which a later comparison continues. Each
+// line is a JSON object, written as soon as the value is known. An incomplete last line is dropped. Not thread-safe.
 //
 //   {"millrace_compare": 1, "facts": "millrace 0.1.0, model.gguf, 5475584 parameters ..."}
 //   {"suite": "lab:copy", "items": "3f2a...", "config": "kv_format=q8_0", "item": 7, "values": [1.0]}
@@ -29,15 +29,15 @@ class CompareJournal {
   CompareJournal() = default;  // keeps values in memory only
   CompareJournal(CompareJournal&&) = default;
 
-  // Reads the file, if there is one, and appends to it; a file of another kind is not changed. `facts`: what values
-  // depend on in addition to their key. Errors: user (cannot be opened or written), corrupt (a line), user (other
-  // facts).
+  // Opens the journal: reads the file, if it exists, and appends new values to it. A file of another kind is not
+  // changed. `facts`: a description of everything that values depend on in addition to their key. Errors: user (the
+  // file cannot be opened or written, or has other facts), corrupt (a line).
   static Result<CompareJournal> open(const std::string& path, const std::string& facts);
 
-  // Null if it is not known.
+  // Returns the values with this key; null: not measured yet.
   const std::vector<double>* find(const JournalKey& key) const;
   Result<void> add(const JournalKey& key, std::vector<double> values);
-  int64_t read() const { return read_; }  // values found in the file
+  int64_t read() const { return read_; }  // number of values found in the file
 
  private:
   struct Close {

@@ -1,7 +1,7 @@
-// LikelihoodScorers: how likely every configuration finds a continuation of a context, as lm-evaluation-harness asks
-// (Gao et al., 2021, "A framework for few-shot language model evaluation"): spaces at the context's end belong to the
-// continuation, context and continuation are tokenized as one text, and a text that is too long loses its beginning. KV
-// format and evictor of the configuration apply. Not thread-safe.
+// LikelihoodScorers: computes the likelihood of a continuation of a context for every configuration, as in
+// lm-evaluation-harness (Gao et al., 2021, "A framework for few-shot language model evaluation"). Spaces at the
+// context's end belong to the continuation. Context and continuation are tokenized as one text, which is cut at its
+// beginning if it is too long. The configuration's KV format and evictor apply. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,20 +21,20 @@ struct Continuation {
 
 struct ContinuationTokens {
   std::vector<TokenId> tokens;
-  int64_t from = 1;  // the first token of the continuation
+  int64_t from = 1;  // index of the continuation's first token
 };
 
 struct ContinuationScore {
   double log_likelihood = 0;
   int64_t tokens = 0;
-  bool greedy = false;  // each token is the likeliest one
+  bool greedy = false;  // true: each token is the likeliest one
 };
 
-// Errors: user (nothing to predict, or nothing before it).
+// Errors: user (the continuation is empty, or no token precedes it).
 Result<ContinuationTokens> encode_continuation(const LanguageModel& model, const Continuation& continuation,
                                                int64_t context);
 
-// Options of a scorer for windows of up to `window` tokens.
+// Returns the options of a scorer for windows of up to `window` tokens.
 ScorerOptions scorer_options(const CompareConfig& config, int64_t window, int threads);
 
 class LikelihoodScorers {
@@ -42,7 +42,7 @@ class LikelihoodScorers {
   LikelihoodScorers(std::span<const CompareConfig> configs, int threads)
       : configs_(configs), threads_(threads), scorers_(configs.size()) {}
 
-  // Errors: those of Scorer, cancelled, unsupported (the configuration of another engine).
+  // Errors: those of Scorer, cancelled, unsupported (the configuration uses another engine).
   Result<std::vector<ContinuationScore>> score(size_t config, std::span<const Continuation> continuations,
                                                const SuiteWanted& wanted);
 
@@ -55,7 +55,7 @@ class LikelihoodScorers {
 
   std::span<const CompareConfig> configs_;
   int threads_;
-  std::vector<Sized> scorers_;  // for the longest window so far
+  std::vector<Sized> scorers_;  // by configuration: a scorer for the longest window so far
 };
 
 }  // namespace millrace

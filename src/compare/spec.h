@@ -1,5 +1,5 @@
-// CompareSpec: one configuration of a comparison, as written for `millrace compare --with`: choices of techniques in
-// the syntax of `--use`, joined by " + ", and perhaps a name, another model file or another engine.
+// CompareSpec: one configuration of a comparison, as in `millrace compare --with`. Its parts are joined by " + ":
+// choices of techniques in the syntax of `--use`, and optionally a name, another model file or another engine.
 //
 //   kv_format=kivi:bits=2 + evictor=streamingllm:sinks=4,window=512
 //   name=4 bits + model=small-q4_0.gguf + drafter=ngram
@@ -18,15 +18,15 @@ namespace millrace {
 inline constexpr std::string_view kCompareCommand = "compare";
 
 struct CompareSpec {
-  std::string text;    // as written, spaces around + made one each
-  std::string name;    // name in tables; the text if it has no name
+  std::string text;    // the configuration as written, with one space before and after each +
+  std::string name;    // name in tables; `text` if no name is specified
   std::string model;   // a file or folder; "": the comparison's model
   std::string engine;  // NAME[:key=value,...] of another engine (external_engine.h); "": millrace
   std::vector<TechniqueUse> uses;
 };
 
-// Errors (user): those of parse_uses(), an empty part, a name, model or engine given twice, techniques of millrace for
-// another engine; messages name the part.
+// Errors: user (an error of parse_uses(); an empty part; a second name, model or engine; techniques of millrace
+// together with another engine). Messages name the part.
 Result<CompareSpec> parse_compare_spec(std::string_view text);
 
 }  // namespace millrace

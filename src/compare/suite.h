@@ -1,7 +1,7 @@
-// CompareSuite: a test by which `millrace compare` measures configurations. A suite is a list of items, each of which
-// has one value per metric: a question, a window of text, a round of a measurement. It is one file under suites/ and
-// one name in builtin.cc. Order, averages, confidence intervals, resuming and partial results are handled by
-// suite_run.h.
+// CompareSuite: a test with which `millrace compare` measures configurations. A suite is a list of items, for example
+// questions, windows of text, or rounds of a measurement. Each item has one value for each metric. Each suite is one
+// file under suites/ and one name in builtin.cc. suite_run.h handles order, averages, confidence intervals, resuming
+// and partial results.
 #pragma once
 
 #include <cmath>
@@ -20,11 +20,11 @@
 namespace millrace {
 
 struct SuiteInput {
-  std::string argument;  // behind the colon: lab:needle
+  std::string argument;  // the part after the colon: "needle" of lab:needle
   std::string text;      // the contents of --text; "" if not given
-  int64_t items = 0;     // most items; 0: the suite's default
-  int64_t rounds = 3;    // rounds of timed metrics
-  int64_t prompt = 256;  // tokens of the prompt and of the answer in timed rounds
+  int64_t items = 0;     // maximum number of items; 0: the suite's default
+  int64_t rounds = 3;    // number of rounds of timed metrics
+  int64_t prompt = 256;  // tokens of the prompt in timed rounds; `generate`: tokens of the answer
   int64_t generate = 64;
   int threads = 0;  // 0: all cores
 };
@@ -41,39 +41,41 @@ struct SuiteMetric {
   SuiteAverage average = SuiteAverage::mean;
 };
 
-// Parts of a configuration that a suite's values depend on. A lossy technique elsewhere cannot change them (unseen.h).
+// The parts of a configuration that a suite's values depend on. Lossy techniques in other parts cannot change the
+// values (unseen.h).
 struct SuiteSight {
-  bool quality = true;       // false: speed or memory, in which no loss shows
-  bool generates = true;     // answers, whose tokens are drafted and sampled
-  bool drops_tokens = true;  // evictors that leave prompts whole drop tokens before the values are read
-  bool documents = false;    // prompts have documents
+  bool quality = true;       // false: the suite measures speed or memory, which do not show a loss
+  bool generates = true;     // true: answers are generated, with drafting and sampling
+  bool drops_tokens = true;  // true: the values also depend on evictors that drop tokens only after the prompt
+  bool documents = false;    // true: prompts have documents
 };
 
 struct SuitePlan {
   std::string name;      // in results: "lab:copy"
-  std::string identity;  // changes with everything that changes an item's value: values are kept under it
+  std::string identity;  // identifies everything that the items' values depend on; the journal stores values by it
   std::vector<SuiteMetric> metrics;
-  std::vector<std::string> items;  // group of each item, with separate figures; "": none
-  int64_t at_once = 1;             // items that a configuration measures before the next one has its turn
-  bool timed = false;              // values differ from run to run
-  bool overall = true;             // false: averages over different groups mean nothing; the last group stands for all
+  std::vector<std::string> items;  // group of each item, for which figures are also computed; "": none
+  int64_t at_once = 1;             // number of items that one configuration measures before the next one
+  bool timed = false;              // true: values differ from run to run
+  // False: averages over different groups have no meaning; the last group's figures are used instead.
+  bool overall = true;
   SuiteSight sight;
 };
 
 inline constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
-using SuiteWanted = std::function<bool()>;  // false: stop, with the error cancelled
+using SuiteWanted = std::function<bool()>;  // returns false to stop with the error "cancelled"
 
 class SuiteRun {
  public:
   virtual ~SuiteRun() = default;
   const SuitePlan& plan() const { return plan_; }
-  const std::vector<std::string>& notes() const { return notes_; }  // notes for readers of its values
-  // [configs]: the reason why the values cannot show a configuration's loss; "": they can. Set by begin_suite().
+  const std::vector<std::string>& notes() const { return notes_; }  // notes for readers of the values
+  // Returns for each configuration the reason why the values cannot show its loss; "": they can. Set by begin_suite().
   const std::vector<std::string>& unseen() const { return unseen_; }
   void set_unseen(std::vector<std::string> reasons, std::span<const CompareConfig> configs);
-  // Returns [items, metrics]; kNoValue where there is none. Values that are not timed have the same bits each time, for
-  // any measurements before. Errors: cancelled, unsupported (this configuration cannot run the suite), those of the
-  // engine.
+  // Returns values [items, metrics]; kNoValue: no value. Values that are not timed have the same bits in every run, and
+  // do not depend on earlier measurements. Errors: cancelled, unsupported (this configuration cannot run the suite),
+  // those of the engine.
   virtual Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
                                                            const SuiteWanted& wanted) = 0;
 
@@ -84,16 +86,17 @@ class SuiteRun {
 
 struct CompareSuite {
   std::string_view name;
-  std::string_view argument;  // "TASK"; "": takes none
+  std::string_view argument;  // name of the argument, "TASK"; "": none
   std::string_view summary;
   std::string_view paper;
-  // `configs` outlive the run. Errors: user (the argument, requirements of the suite), corrupt (a file).
+  // Creates a run. `configs` must outlive it. Errors: user (the argument, or requirements of the suite), corrupt (a
+  // file).
   Result<std::unique_ptr<SuiteRun>> (*begin)(std::span<const CompareConfig> configs, const SuiteInput& input) = nullptr;
 };
 
 const Registry<const CompareSuite*>& compare_suites();
 
-// NAME or NAME:argument. Errors: user (unknown name; an argument that is missing or not taken), those of begin().
+// `text`: NAME or NAME:argument. Errors: user (unknown name; argument missing or not allowed), those of begin().
 Result<std::unique_ptr<SuiteRun>> begin_suite(std::string_view text, std::span<const CompareConfig> configs,
                                               SuiteInput input);
 

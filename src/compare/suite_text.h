@@ -1,4 +1,5 @@
-// Text for suites: files as their authors publish them, packed with xz or not, and identities of a suite's items.
+// Reads texts for suites from published files, which may be compressed with xz, and computes identities of a suite's
+// items.
 #pragma once
 
 #include <string>
@@ -10,17 +11,18 @@
 
 namespace millrace {
 
-// At most 256 MB. Errors: user (cannot be opened), corrupt, resource.
+// Reads at most 256 MB. Errors: user (the file cannot be opened), corrupt, resource.
 Result<std::string> read_suite_text(const std::string& path);
-// Each line's JSON. Errors: those of read_suite_text(), corrupt with the line.
+// Returns the JSON value of each line. Errors: those of read_suite_text(), corrupt (with the line number).
 Result<std::vector<nlohmann::ordered_json>> read_json_lines(const std::string& path);
-// The text of a field. Errors (corrupt): there is none, or it is no text; `where` begins the message.
+// Returns the text of a field. `where`: beginning of error messages. Errors: corrupt (the field is missing or is not a
+// text).
 Result<std::string> text_field(const nlohmann::ordered_json& object, const char* name, const std::string& where);
 
-// "3f2a91..." of the parts, each with its length.
+// Returns a hash of the parts and their lengths: "3f2a91...".
 std::string identity_of(const std::vector<std::string>& parts);
 
-// Sentences in simple English, about `length` characters, the same each time.
+// Returns sentences in simple English with about `length` characters; always the same text.
 std::string filler_text(int64_t length);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Marks figures that a suite cannot show. A lossy technique in a part where a suite does not look leaves its values as
-// those of the base; without a mark it would appear to cost nothing. Pure functions.
+// Finds losses that a suite cannot show. If a lossy technique is in a part that a suite's values do not depend on, the
+// values equal those of the base. Without a mark, the technique would appear to cost nothing. Pure functions.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// The lossy choices of `config` that cannot change the values of a suite with this sight, each with the reason and a
-// way to see it, joined by "; ". Returns "" if there are none.
+// Returns the lossy choices of `config` that cannot change the values of a suite with this sight, joined by "; ". Each
+// has the reason and names a suite that shows the loss. Returns "" if there are none.
 std::string unseen_of(const SuiteSight& sight, const CompareConfig& config);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@
 
 namespace millrace::testing {
 
-// Sums of uniform numbers: the same on every standard library.
+// Returns approximately normal numbers: sums of uniform ones, which are equal with every standard library.
 inline std::vector<float> normal_values(int64_t count, uint32_t seed) {
   std::mt19937 engine(seed);
   std::vector<float> out(static_cast<size_t>(count));
@@ -26,7 +26,7 @@ inline std::vector<float> normal_values(int64_t count, uint32_t seed) {
   return out;
 }
 
-// Input rows whose columns are correlated and of very different size.
+// Returns input rows whose columns are correlated and differ much in size.
 inline std::vector<float> correlated_rows(int64_t rows, int64_t cols, uint32_t seed) {
   std::vector<float> out = normal_values(rows * cols, seed);
   for (int64_t r = 0; r < rows; ++r)
@@ -72,7 +72,7 @@ inline PassMatrix matrix_of(int64_t rows, int64_t cols, const char* format, uint
   return out;
 }
 
-// The matrix that the stored one amounts to, with its parts.
+// Returns the matrix that is equivalent to the stored one with its parts.
 inline std::vector<float> whole_matrix(const PassMatrix& matrix) {
   ThreadPool pool(1);
   std::vector<float> out(matrix.values.size());
@@ -81,7 +81,7 @@ inline std::vector<float> whole_matrix(const PassMatrix& matrix) {
   return out;
 }
 
-// The squared outputs that a change of a matrix adds, by the plain definition.
+// Returns the squared change of the outputs between matrices a and b, computed by the definition.
 inline double squared_outputs(const std::vector<float>& a, const std::vector<float>& b, const SecondMoments& moments) {
   const int64_t n = moments.columns();
   double sum = 0;

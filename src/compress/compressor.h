@@ -1,5 +1,6 @@
-// Compressor: the steps of one compression: open, plan the output, measure a range of layers, run the passes over its
-// matrices, write. Only compress_model() uses it. Not thread-safe.
+// Compressor: runs one compression. It opens the input and plans the output. For each range of layers, it measures
+// statistics and runs the passes over the matrices. Then it writes the output. Only compress_model() uses it. Not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +28,10 @@ struct NamedPass {
   std::unique_ptr<Pass> pass;
 };
 
-// Those of options.passes and options.target_bits. Errors: user.
+// Creates the passes of options.passes and options.target_bits. Errors: user.
 Result<std::vector<NamedPass>> make_passes(const CompressOptions& options);
 
-// The packed weights of the model while they are on the disk: a file that goes with this.
+// A file with the model's packed weights, which is removed with this object.
 struct PackedWeights {
   explicit PackedWeights(std::string output) : path(std::move(output) + ".packed") {}
   ~PackedWeights();
@@ -54,7 +55,7 @@ class Compressor {
   int64_t largest_layer(const std::function<int64_t(const TensorWork&)>& bytes) const;
   Result<void> reserve_output();
   Result<void> reshape(StructuralPass& pass);
-  // The matrix whose passes take most memory.
+  // The matrix for which the passes need most memory.
   struct LargestMatrix {
     std::string name;
     int64_t rows = 0, cols = 0, bytes = 0;
@@ -75,8 +76,8 @@ class Compressor {
   void release_input() const;
   size_t block_end(size_t first) const;
   PassRow kept_row(const TensorWork& work) const;
-  // Returns true if the pass leaves the tensor alone because its format is fixed. A sparse format stores the weights
-  // that pruners leave, so passes without their own format may change such a tensor.
+  // Returns true if the pass must not change the tensor because its format is fixed. Exception: a sparse format stores
+  // the weights that pruners keep, so passes that do not set a format may change such a tensor.
   bool keeps_from(const Pass& pass, const TensorWork& work) const {
     if (!kept_.contains(work.tensor) || pass.rounds_to_any_format()) return false;
     return !pass.format().empty() || !is_four_of_eight(*plan_.tensors[work.tensor].format);
@@ -96,7 +97,7 @@ class Compressor {
   void show(double fraction, const std::string& what) const {
     if (options_.progress) options_.progress(fraction, what);
   }
-  // With `done` of all tensors in this run over them.
+  // Shows progress after `done` of the tensors in the current run over all tensors.
   void show_run(double done, const std::string& what) const {
     show((run_ + done / static_cast<double>(works_.size())) / runs_, what);
   }
@@ -107,15 +108,16 @@ class Compressor {
   uint32_t needs_ = kNoStatistics;
   ConversionInput input_;
   ConversionPlan plan_;
-  std::map<size_t, std::string> kept_;     // tensors of the plan with a fixed format, and the option that fixes it
-  const Format* rounded_table_ = nullptr;  // the passes' format of the table, where --table replaced it; or null
-  std::vector<TensorWork> works_;          // by layer
+  std::map<size_t, std::string> kept_;  // by tensor of the plan with a fixed format: the option that fixes it
+  // Format that the passes would have used for the table, if --table replaced it; or null.
+  const Format* rounded_table_ = nullptr;
+  std::vector<TensorWork> works_;  // by layer
   OutputStore store_;
-  std::vector<OutputStore::Bytes> outputs_;  // by tensor of the plan; without any it is written as it is
-  std::set<size_t> factored_;                // tensors of the plan whose parts are stored in their place
-  std::map<size_t, int64_t> index_bytes_;    // bytes of a row, for tensors that are stored as indices into a codebook
+  std::vector<OutputStore::Bytes> outputs_;  // by tensor of the plan; a tensor without bytes is written unchanged
+  std::set<size_t> factored_;                // tensors of the plan in whose place only the parts are stored
+  std::map<size_t, int64_t> index_bytes_;    // by tensor that is stored as indices into a codebook: bytes of a row
   struct StoredPart {
-    PartTensor part;  // without its bytes
+    PartTensor part;  // part.bytes is empty
     OutputStore::Bytes bytes;
   };
   std::vector<StoredPart> parts_;
@@ -127,7 +129,7 @@ class Compressor {
   std::vector<MemoryHold> part_memory_;
   MemoryHold output_memory_, working_memory_, statistics_memory_;
   std::unique_ptr<InputCalibration> calibration_;
-  int run_ = 0, runs_ = 1;               // over all tensors: surveys, then the passes
+  int run_ = 0, runs_ = 1;               // index and number of runs over all tensors: surveys, then the passes
   StatisticsMap statistics_, held_out_;  // statistics of the tensors in [measured_from_, measured_to_)
   size_t measured_from_ = 0, measured_to_ = 0;
 };

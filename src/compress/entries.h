@@ -1,4 +1,4 @@
-// The entries of quantizers/ in the registry of passes, which passes() in builtin.cc puts together with all others.
+// The registry entries of the passes in quantizers/; passes() in builtin.cc joins them with all other entries.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@ using PassEntries = std::vector<Registry<PassFactory>::Entry>;
 
 PassEntries quantizer_entries();
 
-// Returns `own`, the options of a pass, followed by the options of how inputs are rounded. `inputs`, `group` and `clip`
-// are the defaults of these.
+// Returns the options `own` of a pass, followed by the options for rounding inputs. `inputs`, `group`, `clip`: default
+// values of the latter.
 std::vector<OptionSpec> with_input_options(std::vector<OptionSpec> own, const char* inputs, const char* group,
                                            const char* clip);
 

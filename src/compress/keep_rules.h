@@ -18,13 +18,13 @@ struct KeepRule {
   bool matches(const std::string& tensor) const;
 };
 
-// Errors: user (no "=", no pattern, a format that is unknown or that GGUF files cannot have).
+// Errors: user (no "=", no pattern, an unknown format, or a format that GGUF files cannot have).
 Result<std::vector<KeepRule>> read_keep_rules(const std::vector<std::string>& texts);
 
 // Sets the formats of the plan's tensors. If the rows of a tensor do not fit a format, it is assigned the replacement
-// that `millrace convert` chooses, and a note is added. Vectors, routers and position tables stay as they are. Returns
-// the option, "--keep RULE", of each tensor whose format is fixed, by its place in the plan. Errors: user (a rule that
-// matches no matrix).
+// that `millrace convert` chooses, and a note is added. Vectors, routers and position tables are not changed. Returns,
+// by index in the plan, the option "--keep RULE" of each tensor whose format is fixed. Errors: user (a rule matches no
+// matrix).
 Result<std::map<size_t, std::string>> apply_keep_rules(const std::vector<KeepRule>& rules, ConversionPlan& plan,
                                                        std::vector<std::string>& notes);
 

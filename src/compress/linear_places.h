@@ -1,4 +1,4 @@
-// Which matrices of the model a stored tensor holds, by its GGUF name. Pure functions.
+// Finds the model's matrices that a stored tensor holds, by its GGUF name. Pure functions.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@
 namespace millrace {
 
 struct LinearPlace {
-  LinearId id;           // its kind is that of the rows it reads: q for K, V and fused QKV, up for gate
-  bool stacked = false;  // one matrix per expert, the first dimension; id.expert is 0
+  // Its kind names the input rows, which several matrices share: q also for K, V and fused QKV, up also for gate.
+  LinearId id;
+  bool stacked = false;  // true: one matrix for each expert, along the first dimension; id.expert is 0
 };
 
-// Empty: a vector, a router, a table, or a name that is not known. `tied`: the embedding is also the head.
+// Returns empty for a vector, a router, a table, or an unknown name. `tied`: true: the embedding is also the head.
 std::optional<LinearPlace> linear_place(std::string_view tensor, bool tied);
 
 }  // namespace millrace

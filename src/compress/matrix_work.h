@@ -1,5 +1,5 @@
-// The matrices of an output that passes may change: which statistics each needs, and one matrix on its way through the
-// passes. Not thread-safe.
+// TensorWork: a tensor of the output that passes may change, and the statistics it needs. MatrixWork: one matrix while
+// the passes run over it. Not thread-safe.
 #pragma once
 
 #include <vector>
@@ -10,29 +10,31 @@
 
 namespace millrace {
 
-// One tensor of the plan: a matrix, or a stack of them with one for each expert.
+// One tensor of the plan: a matrix, or a stack of one matrix for each expert.
 struct TensorWork {
   size_t tensor = 0;  // index into ConversionPlan::tensors
   LinearPlace place;
-  int64_t layer = 0;  // the number of layers for the head
+  int64_t layer = 0;  // index of the layer; for the head, the number of layers
   int64_t experts = 1;
   int64_t rows = 0, cols = 0;  // size of one matrix
 
-  // The statistics that its matrices read, in the order of the stack.
+  // Returns the ids of the statistics of its matrices, in the order of the stack.
   std::vector<LinearId> ids() const;
-  int64_t statistics_bytes(uint32_t needs) const;                  // for one matrix
-  int64_t working_bytes(uint32_t needs, int64_t row_bytes) const;  // bytes of MatrixWork; stored rows have row_bytes
+  int64_t statistics_bytes(uint32_t needs) const;  // for one matrix
+  // Bytes of a MatrixWork whose stored rows have row_bytes.
+  int64_t working_bytes(uint32_t needs, int64_t row_bytes) const;
   void reserve(const LinearId& id, uint32_t needs, StatisticsMap& statistics) const;
 };
 
-// By layer, in the order of the plan. Errors: corrupt (a stack of another number of experts).
+// Returns the tensors that passes may change, sorted by layer, then in the order of the plan. Errors: corrupt (a stack
+// with a wrong number of experts).
 Result<std::vector<TensorWork>> plan_works(const ConversionPlan& plan, const ArchSpec& spec);
 
 class MatrixWork {
  public:
-  // The matrix of `tensor` whose statistics are `id`, without values.
+  // Returns the matrix of `tensor` whose statistics are `id`, without values.
   static PassMatrix shell(const OutputTensor& tensor, const TensorWork& work, const LinearId& id);
-  // How a matrix with these parts and codebook is stored, for the report.
+  // Returns the name of the format in which the matrix is stored, for the report.
   static std::string format_name(const PassMatrix& matrix);
   // Reads the matrix of `tensor` whose statistics are `id`. Errors: corrupt.
   static Result<MatrixWork> read(const OutputTensor& tensor, const TensorWork& work, const LinearId& id,
@@ -49,7 +51,7 @@ class MatrixWork {
  private:
   std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
   std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
-  // On the rows of the statistics, and on those held out.
+  // Sums of squared outputs: on the calibration rows, and on the held-out rows.
   struct Outputs {
     double seen = 0, held_out = 0;
   };
@@ -58,7 +60,7 @@ class MatrixWork {
                                 const KernelTable& table, ThreadPool& pool) const;
 
   PassMatrix matrix_;
-  const LinearStatistics *seen_ = nullptr, *held_out_ = nullptr;  // with moments, in finish()
+  const LinearStatistics *seen_ = nullptr, *held_out_ = nullptr;  // set in finish() if they have moments
   std::vector<float> original_;
   CompressedMatrix report_;
 };

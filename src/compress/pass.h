@@ -1,7 +1,7 @@
-// Pass: one step of a compression. It changes a matrix, using what the calibration measured of the matrix's input rows.
-// A quantizer chooses the levels of its format, a pruner sets weights to zero, a factorizer replaces the matrix by a
-// low-rank pair. Each pass is one file under quantizers/, pruners/, factorizers/ or parts/ and one entry in builtin.cc.
-// A pass belongs to one pipeline and is called only on its thread.
+// Pass: one step of a compression. It changes a matrix, using statistics of the matrix's input rows that the
+// calibration measured. A quantizer chooses the levels of its format, a pruner sets weights to zero, a factorizer
+// replaces the matrix by a low-rank pair. Each pass is one file under quantizers/, pruners/, factorizers/ or parts/ and
+// one entry in builtin.cc. A pass belongs to one pipeline and is called only on its thread.
 #pragma once
 
 #include <algorithm>
@@ -30,24 +30,25 @@ enum StatisticBits : uint32_t {
   kInputRanges = 4,       // LinearStatistics::least, most
   kInputSamples = 8,      // LinearStatistics::samples
   kInputSums = 16,        // LinearStatistics::sums
-  kForwardPasses = 32,    // a structural pass measures by itself
+  kForwardPasses = 32,    // none of these: a structural pass runs the model itself
   kInputMagnitudes = 64,  // LinearStatistics::magnitudes
 };
 
 struct LinearStatistics {
   LinearId id;                     // id of the first matrix that reads these rows
-  int64_t rows = 0;                // measured
+  int64_t rows = 0;                // number of measured rows
   std::vector<double> squares;     // [cols], sum of the squares of each input
   SecondMoments moments;           // no columns if not needed
-  std::vector<double> sums;        // [cols], of each input; empty if not needed
+  std::vector<double> sums;        // [cols], sum of each input; empty if not needed
   std::vector<double> magnitudes;  // [cols], sum of each input's magnitude; empty if not needed
-  std::vector<float> least, most;  // [cols], of each input; empty if not needed
-  // [n, cols], evenly spaced input rows: all, or half to all of kMaxSamples.
+  std::vector<float> least, most;  // [cols], minimum and maximum of each input; empty if not needed
+  // [n, cols], evenly spaced input rows. If there are more than kMaxSamples rows, n is between kMaxSamples / 2 and
+  // kMaxSamples; otherwise, all rows are samples.
   static constexpr int64_t kMaxSamples = 128;
   std::vector<float> samples;
-  int64_t sample_step = 1;  // rows from one sample to the next
+  int64_t sample_step = 1;  // distance of the samples in rows
 
-  // The largest magnitude of an input; needs kInputRanges.
+  // Returns the largest magnitude of input `col`; needs kInputRanges.
   float largest(size_t col) const { return std::max(std::fabs(least[col]), std::fabs(most[col])); }
 };
 
@@ -58,11 +59,11 @@ struct PassParts {
   int64_t rank = 0;
   std::vector<float> low_rank_a, low_rank_b;  // [rank, cols], [rows, rank], rounded to low_rank_format
   const Format* low_rank_format = nullptr;    // null: f16
-  bool factored = false;                      // the pair is stored in place of the matrix
+  bool factored = false;                      // true: the pair is stored in place of the matrix
   SparseMatrix sparse;
   std::vector<int32_t> columns;  // ascending; inputs that multiply column_weights
   const Format* column_format = nullptr;
-  std::vector<float> column_weights;  // [rows, columns], as they are once stored
+  std::vector<float> column_weights;  // [rows, columns], rounded to column_format
   std::vector<float> bias;            // [rows]
 
   bool empty() const {
@@ -75,17 +76,19 @@ struct PassMatrix {
   std::string name;  // "blk.3.attn_q.weight"
   LinearId id;
   int64_t rows = 0, cols = 0;
-  std::vector<float> values;       // [rows, cols]
-  std::vector<uint8_t> kept;       // [rows, cols], 0: pruned, zero in the output for any `values`; empty: all are kept
+  std::vector<float> values;  // [rows, cols]
+  // [rows, cols], 0: pruned, so the output has a zero for any entry of `values`; empty: nothing is pruned.
+  std::vector<uint8_t> kept;
   const Format* format = nullptr;  // format of the output
-  std::vector<uint8_t> encoded;    // rows in `format` whose levels a pass chose; empty: `values` are rounded
-  Codebook codebook;               // with bits: `encoded` are rows of its indices, in place of `format`
-  PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`, rows
-                                   // by `parts.output`
-  std::string_view no_parts;       // why the matrix cannot have parts; empty: it can
+  std::vector<uint8_t> encoded;  // rows in `format` whose levels a pass chose; empty: the output has `values`, rounded
+  Codebook codebook;             // if it has bits, rows of `encoded` are indices into it, not in `format`
+  // If not empty, `values` are those of the stored matrix: with columns changed for `parts.input` and rows for
+  // `parts.output`.
+  PassParts parts;
+  std::string_view no_parts;  // why the matrix cannot have parts; empty: it can
 
   bool has_codebook() const { return codebook.bits > 0; }
-  // Row `row` of `encoded`.
+  // Decodes row `row` of `encoded`.
   void decode_row(int64_t row, float* out) const {
     if (has_codebook())
       decode_codebook(codebook, encoded.data() + row * codebook.row_bytes(cols), row, 0, cols, out);
@@ -102,10 +105,10 @@ struct PassRow {
   std::vector<std::pair<std::string, double>> figures;
 };
 
-// Expected result of a pass, as far as sizes tell.
+// Expected result of a pass, derived from sizes alone.
 struct PassPreview {
   std::string action, why;
-  bool estimate = false;  // the matrix's size depends on its weights or on the text
+  bool estimate = false;  // true: the stored size depends on the matrix's weights or on the text
 };
 
 // The formats that one tensor of the output may have, each with its bytes and cost.
@@ -127,48 +130,53 @@ class Pass {
   virtual ~Pass() = default;
 
   virtual uint32_t needs() const = 0;  // StatisticBits
-  // The output format of all matrices, as `millrace convert --format` applies it; "": unchanged. Only of a pipeline's
-  // last pass.
+  // Returns the output format of all matrices, as in `millrace convert --format`; "": unchanged. Only a pipeline's last
+  // pass may have one.
   virtual std::string format() const { return ""; }
-  // Formats of which the pass chooses one for each tensor, after looking at all matrices and before it changes any;
-  // empty: all have format(). If the rows of a tensor do not fit a format, it is assigned the replacement that
-  // `millrace convert` chooses.
+  // Returns the formats from which the pass chooses one for each tensor; empty: all tensors have format(). The choice
+  // is made after the costs of all matrices are known and before any is changed. If the rows of a tensor do not fit a
+  // format, the replacement that `millrace convert` chooses is used.
   virtual std::vector<const Format*> choices() const { return {}; }
-  // Cost of a matrix in `matrix.format`; a stack of experts costs the sum.
+  // Returns the cost of storing a matrix in `matrix.format`. The cost of a stack of experts is the sum over its
+  // matrices.
   virtual double format_cost(const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                              ThreadPool& /*pool*/) {
     return 0;
   }
-  // An index into the candidates of each tensor. Errors: user.
+  // Returns for each tensor the index of the chosen candidate. Errors: user.
   virtual Result<std::vector<size_t>> choose_formats(const std::vector<FormatCosts>& tensors) {
     return std::vector<size_t>(tensors.size());
   }
   // Returns true if the pass chooses the levels of the matrices.
   virtual bool fixes_levels() const { return !format().empty(); }
-  // Returns true if the pass chooses levels in any format that a matrix has, and adds nothing to it. Such a pass may
-  // change a matrix whose format is fixed (keep_rules.h); all others leave it alone.
+  // Returns true if the pass can choose levels in every format and adds no parts. Such a pass may change a matrix whose
+  // format is fixed (keep_rules.h).
   virtual bool rounds_to_any_format() const { return false; }
-  // Returns true if the pass adds parts and leaves the levels alone; it may then follow the pass that chose them.
+  // Returns true if the pass adds parts and does not change levels. Such a pass may follow the pass that chose the
+  // levels.
   virtual bool corrects() const { return false; }
-  // Returns true if the pass changes the order of the inputs, so that statistics no longer fit: only the last pass may.
+  // Returns true if the pass changes the order of the inputs. The statistics are then invalid, so only the last pass
+  // may do so.
   virtual bool orders_inputs() const { return false; }
-  // Memory while it works on a matrix, in addition to the matrix and its statistics.
+  // Returns the bytes that apply() needs for a matrix, in addition to the matrix and its statistics.
   virtual int64_t working_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
-  // Not null: it makes a smaller model, and is the only pass.
+  // Returns the pass as a StructuralPass if it makes a smaller model. Such a pass must be the only one. Null: it
+  // changes matrices.
   virtual StructuralPass* structural() { return nullptr; }
-  // How often all matrices are shown to survey() before the first is compressed: of passes that divide something among
-  // layers.
+  // Returns how many times all matrices are passed to survey() before the first is compressed. For passes that divide a
+  // budget among the layers.
   virtual int surveys() const { return 0; }
-  // A matrix of the input model, before all passes, in the order in which they are compressed.
+  // Called for each matrix of the input model, unchanged, in the order in which matrices are compressed. `time`: index
+  // of the survey, from 0 on.
   virtual void survey(int /*time*/, const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
                       ThreadPool& /*pool*/) {}
-  // Previews apply() for a matrix that has sizes, a format and parts, but no values. It fills the codebook and the
-  // parts with any numbers, as many as apply() would store (compress/output/preview.h). Errors: user, as those of
+  // Previews apply() for a matrix that has sizes, a format and parts, but no values. Fills the codebook and the parts
+  // with arbitrary numbers, in the sizes that apply() would store (compress/output/preview.h). Errors: user, as in
   // apply().
   virtual Result<PassPreview> preview(PassMatrix& /*matrix*/) const {
     return PassPreview{fixes_levels() ? "quantized" : "changed", "", false};
   }
-  // `statistics` has at least one row. Errors: resource, user (a matrix that the options cannot have).
+  // Changes the matrix. `statistics`: at least one row. Errors: resource, user (the options do not fit the matrix).
   virtual Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) = 0;
 };
 

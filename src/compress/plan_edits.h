@@ -1,5 +1,4 @@
-// Changes of the plan of a GGUF file by which it becomes that of a smaller model. Tensors that stay are copied as they
-// are.
+// Edits the plan of a GGUF file so that it describes a smaller model. Tensors that are not edited are copied unchanged.
 #pragma once
 
 #include <string>
@@ -9,26 +8,26 @@
 
 namespace millrace {
 
-// The tensor of this name. Errors: unsupported (there is none).
+// Returns the tensor with this name. Errors: unsupported (there is none).
 Result<OutputTensor*> find_output(ConversionPlan& plan, const std::string& name);
 
-// Keeps only these layers, ascending, and renumbers them. Errors: unsupported (layers of different kinds, which the
-// metadata describe by their numbers).
+// Keeps only these layers, ascending, and renumbers them. Errors: unsupported (the model has layers of different kinds,
+// which its metadata list by number).
 Result<void> keep_layers(ConversionPlan& plan, const ArchSpec& spec, const std::string& architecture,
                          const std::vector<int64_t>& layers);
 
-// Keeps, in each layer with experts, by its number, only these experts, ascending; the same number in every layer.
-// Errors: unsupported (a model whose experts have further tensors or groups).
+// Keeps only these experts. `experts`: by layer, ascending; empty for layers without experts. Every other layer keeps
+// the same number. Errors: unsupported (the model's experts have groups or additional tensors).
 Result<void> keep_experts(ConversionPlan& plan, const ArchSpec& spec, const std::string& architecture,
                           const std::vector<std::vector<int32_t>>& experts);
 
-// Only these rows of a matrix, or values of a vector, ascending. Errors: unsupported (a transposed tensor).
+// Keeps only these rows of a matrix, or values of a vector, ascending. Errors: unsupported (a transposed tensor).
 Result<void> keep_rows(OutputTensor& tensor, const std::vector<int64_t>& rows, ThreadPool& pool);
 
-// Other values [rows, cols] in place of a matrix's own.
+// Replaces the values of a matrix by `values` [rows, cols].
 void replace_values(OutputTensor& tensor, int64_t rows, int64_t cols, std::vector<float> values);
 
-// Rows of a tensor as floats, of all its parts.
+// Returns all rows of a tensor as floats.
 std::vector<float> values_of(const OutputTensor& tensor, ThreadPool& pool);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
 // StructuralPass: a pass that makes a smaller model of the same kind: fewer layers, experts or columns. It changes the
-// plan of the output, and the file is an ordinary one. It is the only pass of a compression; others may compress its
-// output in a second one.
+// plan of the output, which is an ordinary file. It must be the only pass of a compression; other passes may compress
+// its output in a second compression.
 #pragma once
 
 #include <memory>
@@ -14,14 +14,14 @@ namespace millrace {
 
 // Inputs and outputs of a structural pass.
 struct StructuralWork {
-  const ArchSpec& spec;      // spec of the input, as loaded
+  const ArchSpec& spec;      // spec of the input model
   std::string architecture;  // prefix of the metadata's keys: "llama"
   ConversionPlan& plan;
   InputCalibration* calibration;  // null if the pass needs none
   const KernelTable& kernels;
   ThreadPool& pool;
   std::shared_ptr<MemoryAccounts> accounts;
-  std::vector<std::pair<std::string, PassRow>>& report;  // results by part: "blk.3"
+  std::vector<std::pair<std::string, PassRow>>& report;  // receives results by part: "blk.3"
 };
 
 class StructuralPass : public Pass {
@@ -30,7 +30,7 @@ class StructuralPass : public Pass {
   StructuralPass* structural() final { return this; }
   Result<PassRow> apply(PassMatrix&, const LinearStatistics&, ThreadPool&) final { return PassRow{"left", "", {}}; }
 
-  // Errors: user, unsupported (a model that cannot have it), resource.
+  // Changes work.plan. Errors: user, unsupported (the pass does not support the model), resource.
   virtual Result<void> reshape(StructuralWork& work) = 0;
 };
 

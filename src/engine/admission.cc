@@ -7,8 +7,8 @@
 namespace millrace {
 
 void Admission::mark_answers() {
-  // A recurrent state, or a tail with a residual, cannot be cut to the prompt. With copies of states, answers continue
-  // from the last one in the prompt; else they compute their prompts.
+  // A recurrent state, or a tail with a residual, cannot be cut to the prompt. With copies of states, the first answer
+  // takes one before its prompt's last token; else answers compute their prompts.
   const bool shares = loop_.kv().layout().prefixes_shared(), copies = loop_.kv().states().copies() > 0;
   if (!lists_.answers_wait() || !(shares || copies)) return;
   for (const auto& stream : lists_.waiting()) {
@@ -21,7 +21,8 @@ void Admission::mark_answers() {
         alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
     s.held_back = alive && !stored && s.generated() == 0;
     // Where every layer has a window, blocks that both hold may be given back by then.
-    const bool counts = shares && stored && s.generated() == 0 && loop_.limits.most_held == 0 &&
+    const bool forks = shares || (first && first->states.fork_slot >= 0);
+    const bool counts = forks && stored && s.generated() == 0 && loop_.limits.most_held == 0 &&
                         ledger_.may_share(first->sequence, s.prompt_tokens - 1);
     s.kv.shared_blocks = counts ? (s.prompt_tokens - 1) / loop_.limits.block_tokens : 0;
   }
@@ -31,11 +32,19 @@ void Admission::mark_answers() {
 // token. The last prompt token runs again: its logits sample the answer's first token.
 bool Admission::share_prompt(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  if (s.parent == 0 || s.generated() > 0 || !loop_.kv().layout().prefixes_shared()) return false;
+  if (s.parent == 0 || s.generated() > 0) return false;
   LiveStream* first = lists_.find(s.parent);
   if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens)
     return false;
-  ledger_.share(first->sequence, stream, s.prompt_tokens - 1);
+  const StateId state = first->states.fork_slot;
+  if (state < 0 && !loop_.kv().layout().prefixes_shared()) return false;
+  ledger_.share(first->sequence, stream, s.prompt_tokens - 1, state);
+  if (state >= 0 && s.computed > 0) states_.forked(*first, stream);
+  if (state >= 0 && s.computed == 0) {  // no block for the copy of the partly filled one
+    const int64_t promised = s.kv.reserved_blocks;
+    ledger_.release(stream);
+    s.kv.reserved_blocks = promised;
+  }
   return s.computed > 0;
 }
 

@@ -16,8 +16,8 @@ namespace millrace {
 class Admission {
  public:
   Admission(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixService& prefixes, StoreLoads& loads,
-            Swap& swap)
-      : loop_(loop), lists_(lists), ledger_(ledger), prefixes_(prefixes), loads_(loads), swap_(swap) {}
+            Swap& swap, StateCopies& states)
+      : loop_(loop), lists_(lists), ledger_(ledger), prefixes_(prefixes), loads_(loads), swap_(swap), states_(states) {}
 
   // Before planning: further answers of a request wait until the first one's prompt is stored, to share its blocks.
   void mark_answers();
@@ -33,6 +33,7 @@ class Admission {
   PrefixService& prefixes_;
   StoreLoads& loads_;
   Swap& swap_;
+  StateCopies& states_;
 };
 
 }  // namespace millrace

@@ -215,12 +215,13 @@ void BlockLedger::share_group(int64_t group, Sequence& owner, Sequence& stream, 
   }
 }
 
-void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
+void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens, StateId state) {
   Sequence& s = stream.sequence;
   const int64_t block_tokens = pool_.layout().block_tokens;
   if (pool_.states().any()) {
-    if (tokens == owner.computed && hold_state(s))
-      pool_.states().copy(owner.kv.state, s.kv.state);
+    if (state < 0 && tokens == owner.computed) state = owner.kv.state;
+    if (state >= 0 && hold_state(s))
+      pool_.states().copy(state, s.kv.state);
     else if (pool_.layout().prefixes_shared())
       tokens -= tokens % block_tokens;  // behind whole blocks a KV tail begins empty
     else
@@ -264,6 +265,7 @@ void BlockLedger::release(LiveStream& stream) {
   release_windows(stream);
   KvState& kv = stream.sequence.kv;
   release_marks(stream.sequence);
+  if (stream.states.fork_slot >= 0) index_->states().take_back(std::exchange(stream.states.fork_slot, -1));
   if (kv.state >= 0) pool_.states().release(kv.state);
   kv.state = -1;
 }
@@ -349,7 +351,8 @@ Result<void> BlockLedger::check(const StreamTable& streams) const {
   for (const auto& [id, stream] : streams) {
     tables.add(stream->sequence);
     MILLRACE_TRY_VOID(check_stream(stream->sequence, pool_));
-    if (const StateId slot = stream->sequence.kv.state; slot >= 0) ++states[static_cast<size_t>(slot)];
+    for (const StateId slot : {stream->sequence.kv.state, stream->states.fork_slot})
+      if (slot >= 0) ++states[static_cast<size_t>(slot)];
     for (const StateMark& mark : stream->sequence.kv.marks) ++states[static_cast<size_t>(mark.slot)];
   }
   if (index_) index_->states().add_slots(states);

@@ -45,8 +45,9 @@ class BlockLedger {
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which the owner has, too. Full
   // blocks are shared, the partly filled one is copied. If there is no block for the copy, its tokens remain to be
   // computed. A recurrent state covers all the owner's tokens; if `tokens` is fewer, nothing is taken over. With a
-  // codec, fewer tokens take over only full blocks, or nothing if the codec keeps raw rows of older tokens.
-  void share(Sequence& owner, LiveStream& stream, int64_t tokens);
+  // codec, fewer tokens take over only full blocks, or nothing if the codec keeps raw rows of older tokens. `state`: a
+  // slot with the recurrent state behind `tokens` tokens; -1: there is none.
+  void share(Sequence& owner, LiveStream& stream, int64_t tokens, StateId state = -1);
   // Returns true if the owner still has all blocks that the token after the first `tokens` sees.
   bool may_share(const Sequence& owner, int64_t tokens) const;
   // Keeps only the slots that the stream's evictor has just kept, and returns the blocks that become empty. The stream

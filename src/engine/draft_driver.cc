@@ -121,6 +121,7 @@ void DraftDriver::offer(LiveStream& stream) {
   const int64_t most = std::min(longest_, s.max_total - s.size() - 1);
   if (most <= 0) return;
   s.draft.tokens.reserve(static_cast<size_t>(longest_));
+  if (loop_->kv().layout().recurrent()) s.kv.marks.reserve(static_cast<size_t>(longest_));
   if (trees_) s.draft.parents.reserve(static_cast<size_t>(longest_));
   if (!stream.drafts) {
     stream.drafts = std::make_unique<StreamDrafts>();

@@ -106,7 +106,7 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       closer_(*loop_, lists_, prefixes_, loads_, swap_, recorder_),
       beams_(*loop_, lists_, ledger_, closer_),
       drafts_(std::move(drafts)),
-      admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_),
+      admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_, states_),
       runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, *cache_, states_),
       queue_limit_(options.queue) {}
 

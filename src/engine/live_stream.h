@@ -10,6 +10,7 @@
 #include "context/document_context.h"
 #include "exit/exit_gate.h"
 #include "flow/step_plan.h"
+#include "kv/state_pool.h"
 #include "kv/tiers/tier.h"
 #include "kv/token_eviction.h"
 #include "run/executors/step_input.h"
@@ -47,11 +48,16 @@ struct StoreRepair {
   int64_t first = 0, end = 0;
 };
 
-// Where the stream takes copies of its recurrent state for the prefix cache, in computed tokens (engine/state_copies.h).
+// Where the stream takes copies of its recurrent state for the prefix cache, in computed tokens
+// (engine/state_copies.h).
 struct StatePoints {
   int64_t prompt = 0;             // the last multiple of the stride in its prompt; 0: none
   std::vector<int64_t> branches;  // where others need one
-  int64_t last = 0;               // of the newest copy that it has taken; 0: none
+  int64_t last = 0;               // computed tokens at its newest copy; 0: none
+  // Computed tokens before its prompt's last one, if further answers of the request begin with the state there.
+  int64_t fork = 0;        // 0: none
+  int64_t forks = 0;       // answers that have not begun
+  StateId fork_slot = -1;  // slot of the state, while it is held; -1: none
 };
 
 struct LateMask;  // engine/mask_worker.h

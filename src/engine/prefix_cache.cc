@@ -13,8 +13,8 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   const EngineOptions& options = plan.options;
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
   const KvLayout& layout = loop.kv().layout();
-  // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows. Of states there may be
-  // copies.
+  // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows. A pool may
+  // have slots for copies of states.
   const bool copies = layout.recurrent() && loop.kv().states().copies() > 0;
   if (!options.prefix_cache || !(layout.prefixes_shared() || copies)) {
     if (plan.store) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
@@ -33,13 +33,11 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   }
   // The identity stays 0: an index lives and dies with one model and KV format, adapters are in the scope, and the
   // store's file names the model. The store's keys begin with it, so another value would make existing files useless.
-  cache->index_ = std::make_unique<PrefixIndex>(
-      loop.kv(),
-      PrefixIndexOptions{.identity = 0,
-                         .evictor = evictor,
-                         .clock = loop.clock,
-                         .states = cache->state_evictor_.get(),
-                         .leaving = cache->store_hook()});
+  cache->index_ = std::make_unique<PrefixIndex>(loop.kv(), PrefixIndexOptions{.identity = 0,
+                                                                              .evictor = evictor,
+                                                                              .clock = loop.clock,
+                                                                              .states = cache->state_evictor_.get(),
+                                                                              .leaving = cache->store_hook()});
   const bool packs = plan.store && (by_importance(*plan.store) || cache->store_->wants_importance());
   if (plan.store && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
@@ -102,7 +100,7 @@ void PrefixCache::add_stats(EngineStats& stats) const {
   stats.prefix = {index.queries,       index.query_tokens,    index.hit_tokens,  index.blocks.stored,
                   index.blocks.erased, index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
   const PrefixStateStats& states = index_->states().stats();
-  stats.state_cache.held = index_->states().size();
+  stats.state_cache.held = index_->states().held();
   stats.state_cache.stored = states.stored;
   stats.state_cache.replaced = states.replaced;
   stats.state_cache.evicted = states.evicted;

@@ -47,14 +47,13 @@ class PrefixCache {
   void add_stats(EngineStats& stats) const;
 
  private:
-  explicit PrefixCache(const KvPool& pool)
-      : block_tokens_(pool.layout().block_tokens), state_stride_(block_tokens_) {}
+  explicit PrefixCache(const KvPool& pool) : block_tokens_(pool.layout().block_tokens), state_stride_(block_tokens_) {}
   std::function<void(const ChainLink&, BlockId)> store_hook();
 
   int64_t block_tokens_;
   int64_t state_stride_;
   std::unique_ptr<const StateEvictor> state_evictor_;  // outlives the index; null: no states
-  std::unique_ptr<PrefixStore> store_;  // outlives the index, which hands it blocks to the end
+  std::unique_ptr<PrefixStore> store_;                 // outlives the index, which hands it blocks to the end
   std::unique_ptr<PrefixIndex> index_;
   PrefixScopes scopes_;
   bool closing_ = false;

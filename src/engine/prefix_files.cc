@@ -59,14 +59,23 @@ struct BlockHold {
 Result<int64_t> save_prefix(LoopContext& loop, PrefixCache& cache, const Request& request, const std::string& path) {
   MILLRACE_TRY(Scope scope, scope_of(loop, cache, request));
   KvPool& pool = loop.kv();
-  const BlockHold held(pool, cache.index()->match(request.prompt, scope.number));
+  PrefixMatch match = cache.index()->match_groups(request.prompt, scope.number);
+  const BlockHold held(pool, std::move(match.blocks));
+  std::vector<float> state;
+  if (match.state >= 0) {
+    const std::span<const float> values = slot_values(pool.states(), match.state);
+    state.assign(values.begin(), values.end());
+  }
   if (held.blocks.empty())
     return Error::user(fmt::format("KV file: none of the prompt's blocks of {} tokens are in the prefix cache",
                                    pool.layout().block_tokens));
   MILLRACE_TRY_VOID(add_model_identity(loop, cache, scope.identity));
   const auto tokens = std::ssize(held.blocks) * pool.layout().block_tokens;
-  const BlockRun run{
-      scope.identity, {request.prompt.begin(), request.prompt.begin() + tokens}, 0, std::ssize(pool.layout().layers)};
+  const BlockRun run{scope.identity,
+                     {request.prompt.begin(), request.prompt.begin() + tokens},
+                     0,
+                     std::ssize(pool.layout().layers),
+                     std::move(state)};
   MILLRACE_TRY_VOID(export_blocks(pool, held.blocks, run, path));
   return tokens;
 }
@@ -75,7 +84,7 @@ Result<int64_t> load_prefix(LoopContext& loop, PrefixCache& cache, const Request
   MILLRACE_TRY(Scope scope, scope_of(loop, cache, request));
   MILLRACE_TRY_VOID(add_model_identity(loop, cache, scope.identity));
   KvPool& pool = loop.kv();
-  MILLRACE_TRY(const BlockRunFile file, BlockRunFile::open(path, pool, scope.identity));
+  MILLRACE_TRY(BlockRunFile file, BlockRunFile::open(path, pool, scope.identity));
   if (file.run().layer_begin != 0 || file.run().layer_end != std::ssize(pool.layout().layers))
     return Error::user(fmt::format("{}: has layers {} to {} only; a prefix needs all", path, file.run().layer_begin,
                                    file.run().layer_end));
@@ -87,10 +96,17 @@ Result<int64_t> load_prefix(LoopContext& loop, PrefixCache& cache, const Request
     held.blocks.push_back(*block);
   }
   if (held.blocks.empty()) return Error::resource(fmt::format("{}: the KV cache has no free block", path));
+  if (cache.copies_states() && std::ssize(held.blocks) < file.blocks())
+    return Error::resource(
+        fmt::format("{}: the KV cache has room for {} of {} blocks, and the recurrent layers' state is "
+                    "that behind the last one",
+                    path, held.blocks.size(), file.blocks()));
   MILLRACE_TRY_VOID(file.read(pool, held.blocks));
   const int64_t tokens = std::ssize(held.blocks) * pool.layout().block_tokens;
-  cache.index()->insert(std::span(file.run().tokens).first(static_cast<size_t>(tokens)), held.blocks, scope.number,
-                        request.keep_seconds);
+  const auto loaded = std::span(file.run().tokens).first(static_cast<size_t>(tokens));
+  cache.index()->insert(loaded, held.blocks, scope.number, request.keep_seconds);
+  if (cache.copies_states() && !cache.index()->store_state(loaded, scope.number, file.run().state))
+    return Error::resource(fmt::format("{}: the prefix cache has no slot for the recurrent layers' state", path));
   return tokens;
 }
 

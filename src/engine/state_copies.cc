@@ -1,6 +1,7 @@
 #include "engine/state_copies.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
@@ -12,8 +13,11 @@ void StateCopies::begin(LiveStream& stream) const {
   if (!cache_.copies_states() || !s.prefix.caches) return;
   const int64_t stride = cache_.state_stride();
   points.prompt = s.adoptable() / stride * stride;
-  const int64_t known = cache_.stored_tokens(s) / stride * stride;
-  if (known < points.prompt) points.branches.push_back(known);
+  const bool answers = s.parent == 0 && stream.answers && !stream.beams && s.generated() == 0;
+  points.forks = answers ? std::max(s.request.n, s.request.best_of) - 1 : 0;
+  if (points.forks > 0) points.fork = s.prompt_tokens - 1;
+  const int64_t known = std::min(points.prompt, cache_.stored_tokens(s) / stride * stride);
+  if (known > s.computed) points.branches.push_back(known);
   set_next(stream);
 }
 
@@ -33,6 +37,7 @@ void StateCopies::set_next(LiveStream& stream) const {
     if (tokens > s.computed) next = std::min(next, tokens);
   };
   add(points.prompt);
+  add(points.fork);
   for (const int64_t tokens : points.branches) add(tokens);
   const int64_t multiple = s.computed / stride + 1;
   for (int64_t m = multiple; m * stride < std::min(next, points.prompt); ++m)
@@ -50,8 +55,16 @@ StatePlace StateCopies::place_of(const LiveStream& stream, int64_t tokens) const
 void StateCopies::take(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (s.kv.state_at == 0 || s.computed < s.kv.state_at) return;
-  if (s.computed == s.kv.state_at) store(stream);
+  if (s.computed == s.kv.state_at && s.computed % cache_.state_stride() == 0) store(stream);
+  if (s.computed == stream.states.fork && stream.states.fork_slot < 0)
+    stream.states.fork_slot = cache_.index()->states().lend(slot_values(pool_.states(), s.kv.state));
   set_next(stream);
+}
+
+void StateCopies::forked(LiveStream& first, LiveStream& answer) const {
+  StatePoints& points = first.states;
+  if (--points.forks == 0) cache_.index()->states().take_back(std::exchange(points.fork_slot, -1));
+  begin(answer);
 }
 
 // The blocks enter the prefix index first, where the copy belongs to the last one.
@@ -61,7 +74,7 @@ void StateCopies::store(LiveStream& stream) {
   PrefixIndex& index = *cache_.index();
   const auto first = [&](int64_t tokens) { return std::span(s.tokens).first(static_cast<size_t>(tokens)); };
   cache_.insert(stream);
-  if (!index.store_state(first(s.computed), s.prefix.scope, s.kv.state)) return;
+  if (!index.store_state(first(s.computed), s.prefix.scope, slot_values(pool_.states(), s.kv.state))) return;
   const int64_t before = std::exchange(points.last, s.computed);
   if (before == 0) return;
   if (!cache_.state_evictor().keeps(place_of(stream, before), before / cache_.state_stride()))

@@ -5,6 +5,7 @@
 //   - where its prompt leaves what the prefix cache has, because other prompts begin with those tokens
 //   - where a stream that waits for it needs one (PrefixService)
 //   - at every multiple of its answer; the policy says which of these stay
+//   - before the last token of its prompt, if further answers begin there; this copy is not of the prefix cache
 //   - where the policy wants further ones (kv/state_evictor.h)
 //
 // Does nothing for models without recurrent layers. Not thread-safe: owned by the engine's thread.
@@ -25,6 +26,8 @@ class StateCopies {
   void want(LiveStream& donor, int64_t tokens) const;
   // Between two steps: takes a copy if the stream is at such a point. Its state is behind all its computed tokens.
   void take(LiveStream& stream);
+  // A further answer of the request has begun with `first`'s state before the prompt's last token.
+  void forked(LiveStream& first, LiveStream& answer) const;
 
  private:
   void set_next(LiveStream& stream) const;

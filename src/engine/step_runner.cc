@@ -90,8 +90,8 @@ void StepRunner::fail(const Error& error, std::vector<TokenEvent>& events) {
   lists_.erase_ended_running();
 }
 
-// Takes the chunk's blocks, without its drafted tokens where these lack one, and with as many of them as there are slots
-// for their states.
+// Takes the chunk's blocks, without its drafted tokens where these lack one, and with as many of them as there are
+// slots for their states.
 bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {
   const bool fits = ledger_.reserve(stream, chunk.first + chunk.count);
   if (chunk.drafted == 0) return fits;

@@ -3,8 +3,8 @@
 // paper updates the centroids during training: each is a moving average of the vectors nearest to it. Here all vectors
 // are available, and rounds of k-means (Lloyd, 1982) converge to the same averages.
 //
-// The paper averages queries and keys, which are equal in its models. In other models the two are far from each other,
-// and centroids between them fit neither: they keep less of the attention than centroids of the keys alone.
+// The paper averages queries and keys, which are equal in its models. In other models, queries are far from keys.
+// Centroids between queries and keys then keep less of the attention than centroids of the keys alone.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ struct CentroidFitOptions {
   int rounds = 12;
 };
 
-// Spherical k-means: returns the `clusters` centroids [clusters, dims] of `vectors` [n, dims], all of length 1. It
-// begins with vectors that are far from each other. Deterministic. Pure.
+// Spherical k-means: returns the centroids [clusters, dims] of `vectors` [n, dims]; vectors and centroids have
+// length 1. The initial centroids are vectors that are far from each other. Deterministic. Pure.
 std::vector<float> cluster_directions(std::span<const float> vectors, int64_t dims, int64_t clusters, int rounds);
 
-// Deterministic for any number of threads. Errors: user (the text is too short, invalid options), unsupported (some
-// layers do not see every key, or their heads have different sizes), resource.
+// Fits the centroids to the text. Deterministic for any number of threads. Errors: user (the text is too short, invalid
+// options), unsupported (some layers do not see every key, or their heads have different sizes), resource.
 Result<RoutingCentroids> fit_routing_centroids(const std::shared_ptr<const LanguageModel>& model,
                                                std::span<const TokenId> tokens, const CentroidFitOptions& options);
 

@@ -1,5 +1,5 @@
-// How far a distribution over the vocabulary is from a reference: Kullback-Leibler divergence, top-token agreement and
-// the probability of the actual token, per token and aggregated. Pure functions.
+// Measures of the difference between a distribution over the vocabulary and a reference: Kullback-Leibler divergence,
+// top-token agreement and the probability of the actual token, per token and aggregated. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace millrace {
 
 struct TokenDivergence {
   double kl = 0;                  // sum p_ref (log p_ref - log p), natural logarithm
-  double reference_nll = 0;       // for the actual token
+  double reference_nll = 0;       // -log p_ref of the actual token
   double probability_change = 0;  // p(token) - p_ref(token)
   bool same_top = false;
 };
 
-// log p of every token, [vocab]. NaN is treated as probability 0.
+// Computes log p of every token, `log_probs` [vocab]. NaN is treated as probability 0.
 void log_softmax(const float* logits, int64_t vocab, float* log_probs);
 
 TokenDivergence compare_rows(const float* reference, const float* log_probs, int64_t vocab, TokenId target);

@@ -45,8 +45,8 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   const int64_t block_tokens = layout.block_tokens;
   // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
-  const int64_t blocks = (options.context + block_tokens - 1) / block_tokens +
-                         2 * (batch_tokens + block_tokens - 1) / block_tokens;
+  const int64_t blocks =
+      (options.context + block_tokens - 1) / block_tokens + 2 * (batch_tokens + block_tokens - 1) / block_tokens;
   MILLRACE_TRY(embedder->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),

@@ -2,10 +2,10 @@
 // its own KV cache. Each text is a separate stream, so its vector does not depend on the rest of the batch. Not
 // thread-safe.
 //
-// An encoder's texts run whole: a text that no longer fits begins the next batch.
+// An encoder's texts run whole: a text that does not fit into a batch begins the next one.
 //
-//   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may continue in the next one
-//   rows     last: only each text's last token    mean, none: every token    cls: the first
+//   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a decoder's text may span several
+//   rows     pooling last: each text's last token    mean, none: every token    cls: each text's first token
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ namespace millrace {
 
 struct EmbedderOptions {
   int threads = 0;             // 0: all cores
-  int64_t context = 512;       // tokens of the longest text
-  int64_t batch_tokens = 512;  // in one forward pass
+  int64_t context = 512;       // maximum tokens of a text
+  int64_t batch_tokens = 512;  // maximum tokens of one forward pass
   std::string kv_format = "f16";
 };
 
@@ -33,11 +33,11 @@ class Embedder {
   static Result<std::unique_ptr<Embedder>> create(std::shared_ptr<const LanguageModel> model,
                                                   const EmbedderOptions& options);
 
-  // Receives one text's vector [width], or with Pooling::none its vectors [tokens, width], not normalized, in text
-  // order. Return an error to stop; run() then returns it.
+  // Receives the vector [width] of one text, or with Pooling::none its vectors [tokens, width]. Vectors are not
+  // normalized; texts arrive in order. If the sink returns an error, run() stops and returns it.
   using Sink = std::function<Result<void>(size_t text, std::vector<float> values)>;
 
-  // Errors: user (an empty text, one longer than the context, a token outside the vocabulary), or the sink's.
+  // Errors: user (an empty text, a text longer than the context, a token outside the vocabulary), or the sink's.
   Result<void> run(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink);
 
   int64_t context() const { return longest_; }
@@ -61,8 +61,8 @@ class Embedder {
   std::vector<Row> rows_;
   std::vector<BlockId> open_blocks_;   // blocks of the text that continues in the next batch
   std::vector<BlockId> whole_blocks_;  // blocks of texts that end in this batch
-  std::vector<double> sum_;            // sum over the current text, for the mean
-  std::vector<float> values_;          // ... its vectors
+  std::vector<double> sum_;            // sum of the current text's vectors, for the mean
+  std::vector<float> values_;          // vectors of the current text
 };
 
 }  // namespace millrace

@@ -11,6 +11,8 @@
 #include "base/ordered_json.h"
 #include "evaluate/embedder.h"
 #include "evaluate/scorer.h"
+#include "evaluate/vector_head.h"
+#include "models/arch.h"
 #include "models/ranking_head.h"
 #include "prompt/rank_prompt.h"
 #include "test_paths.h"
@@ -100,17 +102,21 @@ struct Reference {
     }
   }
 
-  void check_scores(const LanguageModel& model, const std::vector<std::vector<float>>& first_rows) const {
-    const auto head = RankingHead::read(*model.parts().files, model.parts().model->spec());
+  void check_scores(const std::shared_ptr<const LanguageModel>& model) const {
+    const auto head = RankingHead::read(*model->parts().files, model->parts().model->spec());
     ASSERT_TRUE(head.ok() && *head) << (head.ok() ? "no head" : head.error().message);
-    EXPECT_TRUE((*head)->reads_first());
-    for (size_t i = 0; i < first_rows.size(); ++i)
-      EXPECT_NEAR((*head)->score(first_rows[i], false), json["scores"][i].get<double>(), 5e-4) << i;
+    const bool mean = (*head)->row() == RankingHead::Row::mean;
+    const auto rows = encode(model, tokens, mean ? Pooling::mean : Pooling::cls);
+    for (size_t i = 0; i < rows.size(); ++i)
+      EXPECT_NEAR((*head)->score(rows[i], false), json["scores"][i].get<double>(), 5e-4) << i;
   }
 
-  void check_vectors(std::vector<std::vector<float>> vectors) const {
+  void check_vectors(const LanguageModel& model, std::vector<std::vector<float>> vectors) const {
+    const auto head = VectorHead::read(*model.parts().files, json["width"].get<int64_t>());
+    ASSERT_TRUE(head.ok()) << head.error().message;
     std::vector<float> all;
     for (auto& vector : vectors) {
+      head->apply(vector);
       normalize(vector);
       all.insert(all.end(), vector.begin(), vector.end());
     }
@@ -134,9 +140,9 @@ TEST_P(Encoder, BothFileKindsMatchTheReference) {
     const auto pooling = model_pooling(*model->parts().files);
     ASSERT_TRUE(pooling.ok());
     if (reference.ranks())
-      reference.check_scores(*model, encode(model, reference.tokens, Pooling::cls));
+      reference.check_scores(model);
     else
-      reference.check_vectors(encode(model, reference.tokens, *pooling));
+      reference.check_vectors(*model, encode(model, reference.tokens, *pooling));
   }
 }
 
@@ -158,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(All, Encoder, ::testing::ValuesIn(encoder_names()),
 TEST(Encoders, PredictNoTokens) {
   const auto model = load_encoder(kEncoders / "bert");
   ASSERT_TRUE(model);
-  const auto scorer = Scorer::create(model, {});
+  const auto scorer = Scorer::create(model, {.threads = 1, .context = 32, .batch_tokens = 32});
   ASSERT_FALSE(scorer.ok());
   EXPECT_EQ(scorer.error().kind, ErrorKind::unsupported);
   EXPECT_NE(scorer.error().message.find("this model is an encoder (bert)"), std::string::npos);

@@ -1,4 +1,5 @@
-// A reference model's log-probabilities on disk, for comparing other models or settings. Little-endian, frozen:
+// Files with the log-probabilities of a reference model, for comparisons with other models or settings. Little-endian;
+// the format never changes:
 //
 //   0  "MRLOGITS"                    8 bytes
 //   8  version = 1                   u32
@@ -29,13 +30,13 @@ struct CloseFile {
 
 class LogitsWriter {
  public:
-  // The file is named "path.part" until finish(). Errors: user (cannot be created).
+  // The file is named "path.part" until finish(). Errors: user (the file cannot be created).
   static Result<LogitsWriter> create(const std::string& path, LogitsElement element, int64_t vocab, int64_t rows);
   LogitsWriter(LogitsWriter&&) = default;
   ~LogitsWriter();  // removes an unfinished file
-  // log_probs [vocab]. Errors: resource (disk full).
+  // Appends a row. `log_probs`: [vocab]. Errors: resource (disk full).
   Result<void> add(TokenId target, const float* log_probs);
-  Result<void> finish();  // errors: resource; internal if rows are missing
+  Result<void> finish();  // errors: resource, internal (rows are missing)
 
  private:
   LogitsWriter() = default;
@@ -52,7 +53,7 @@ class LogitsReader {
   static Result<LogitsReader> open(const std::string& path);
   int64_t vocab() const { return vocab_; }
   int64_t rows() const { return rows_; }
-  // log_probs [vocab]. Errors: corrupt.
+  // Reads the next row. `log_probs`: out, [vocab]. Errors: corrupt.
   Result<void> next(TokenId* target, float* log_probs);
 
  private:

@@ -1,5 +1,5 @@
-// Pooling: how the hidden states of a text's tokens become one vector. Models declare the pooling they were trained
-// for.
+// Pooling: how a text's vector is computed from the hidden states of its tokens. Models declare the pooling that they
+// were trained with.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace millrace {
 
 enum class Pooling {
-  none,  // every token
+  none,  // one vector per token
   mean,
   cls,  // the first token
   last,
@@ -20,11 +20,12 @@ enum class Pooling {
 const char* pooling_name(Pooling pooling);
 std::optional<Pooling> find_pooling(std::string_view name);
 
-// GGUF's ARCH.pooling_type, or the sentence-transformers folder next to the weights (modules.json, 1_Pooling); if
-// neither exists, `mean` for encoders, else `last`. Errors: corrupt, unsupported (another kind).
+// Returns the pooling from GGUF's ARCH.pooling_type, or from the sentence-transformers files next to the weights
+// (modules.json, 1_Pooling). If neither exists, returns `mean` for encoders, else `last`, because the last token has
+// seen the whole text. Errors: corrupt, unsupported (another kind of pooling).
 Result<Pooling> model_pooling(const ModelFiles& files);
 
-// Scales to unit length; zero vectors stay zero.
+// Scales the vector to length 1; a zero vector stays zero.
 void normalize(std::vector<float>& values);
 
 }  // namespace millrace

@@ -1,12 +1,12 @@
-// ModelScores: the scores that prompt compressors need, computed by the model that answers or by another one, which
-// reads the same text with its own tokenizer. In a server the model that answers scores in its engine's steps
-// (score_with()). Other models, and the answering model without an engine, have a scorer, which runs on the threads of
-// the model that answers and in its memory budget. Windows of kWindow tokens, or fewer if memory is short, overlap by
-// half. So memory does not grow with the prompt, and the scores depend on the tokens and the window alone. Not
+// ModelScores: computes the scores that prompt compressors need, with the answering model or with another model, which
+// reads the same text with its own tokenizer. In a server, the answering model computes scores in its engine's steps
+// (score_with()). Other models, and the answering model without an engine, use a Scorer, which runs on the threads and
+// in the memory budget of the answering model. Windows have kWindow tokens, or fewer if memory is short, and overlap by
+// half. Memory therefore does not grow with the prompt, and scores depend only on the tokens and the window size. Not
 // thread-safe.
 //
-// Memory of a scorer: keys and values of three windows in f16, and the activations and logits of one batch; charged to
-// the model's accounts when it is opened.
+// Opening a scorer reserves memory in the model's accounts: keys and values of three windows in f16, and the
+// activations and logits of one batch.
 #pragma once
 
 #include <functional>
@@ -21,29 +21,29 @@ namespace millrace {
 
 class ModelScores final : public PromptScores {
  public:
-  static constexpr int64_t kWindow = 512;                  // tokens; less for models with a shorter context
-  static constexpr int64_t kMaxTokens = int64_t{1} << 17;  // maximum for one prompt
+  static constexpr int64_t kWindow = 512;                  // tokens; fewer for models with a shorter context
+  static constexpr int64_t kMaxTokens = int64_t{1} << 17;  // maximum tokens of one prompt
 
-  // `model` answers. `threads`: of a forward pass, 0: all cores.
+  // `model`: the answering model. `threads`: threads of a forward pass; 0: all cores.
   ModelScores(std::shared_ptr<const LanguageModel> model, int threads);
 
-  // Prepares scoring by these models (PromptPipeline::models()). The files share the memory budget of the model that
-  // answers. Errors: those of LanguageModel::load, resource, unsupported (no tokenizer).
+  // Opens these models (PromptPipeline::models()) for scoring, in the memory budget of the answering model. Errors:
+  // those of LanguageModel::load, resource, unsupported (no tokenizer).
   Result<void> open(std::span<const std::string> models);
 
-  // -log of the probability of each token that the windows score, in their order, by the model that answers.
+  // Computes with the answering model, for each token that the windows score, -log of its probability, in order.
   using WindowScores =
       std::function<Result<std::vector<float>>(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows)>;
-  // Scores in windows of up to `context` tokens.
+  // Makes the answering model use `scores`, in windows of up to `context` tokens, instead of a Scorer.
   void score_with(WindowScores scores, int64_t context) {
     own_scores_ = std::move(scores);
     own_context_ = context;
   }
 
-  // Called between the passes of a scorer; its error ends the scores.
+  // Calls `check` between the passes of a scorer; if it returns an error, scoring stops with this error.
   void check_with(std::function<Result<void>()> check) { check_ = std::move(check); }
 
-  // The model that answers is opened when it is first needed; files must have been opened.
+  // A scorer of the answering model is opened on first use; other models must have been opened by open().
   Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) override;
 
  private:
@@ -62,8 +62,8 @@ class ModelScores final : public PromptScores {
   int64_t own_context_ = 0;
   std::function<Result<void>()> check_;   // null: none
   WindowScores own_scores_;               // null: the scorer is used
-  std::shared_ptr<ThreadPool> pool_;      // pool of the model that answers; null until a scorer is opened
-  std::map<std::string, Opened> opened_;  // by path; "": the model that answers
+  std::shared_ptr<ThreadPool> pool_;      // pool of the answering model; null until a scorer is opened
+  std::map<std::string, Opened> opened_;  // by path; "": the answering model
 };
 
 }  // namespace millrace

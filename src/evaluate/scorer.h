@@ -1,5 +1,6 @@
-// Scorer: the probability that a model assigns to a text, token by token. Windows of a text run through a ModelRunner,
-// several per batch, and every scored token's logits are passed to a sink in text order. Not thread-safe.
+// Scorer: computes the logits that a model assigns to each token of a text. Windows of the text run through a
+// ModelRunner, several per batch. The logits for every scored token are passed to a sink in text order. Not
+// thread-safe.
 //
 //   window of 8, scored from 4      t0 t1 t2 t3 t4 t5 t6 t7      row j has the logits that predict token j + 1, so
 //   rows                                     r3 r4 r5 r6         the last token is never an input
@@ -18,7 +19,8 @@
 
 namespace millrace {
 
-// Tokens [begin, begin + count) of the text as one stream; tokens from index first_scored (>= 1) on are scored.
+// A window: tokens [begin, begin + count) of the text, as one stream. Tokens from index first_scored (>= 1) of the
+// window on are scored.
 struct ScoreWindow {
   int64_t begin = 0;
   int64_t count = 0;
@@ -28,16 +30,17 @@ struct ScoreWindow {
   bool operator==(const ScoreWindow&) const = default;
 };
 
-// Splits the text into whole chunks of `context` tokens and drops the rest; the second half of each is scored, as in
-// llama.cpp's perplexity, so that figures are comparable. Token context/2 itself is not scored.
+// Splits the text into whole chunks of `context` tokens and drops the remaining tokens. The second half of each chunk
+// is scored, without token context / 2 itself, as in llama.cpp's perplexity, so that figures are comparable.
 std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context);
-// Checks that a text has a whole window. Errors: user.
+// Checks that a text has at least one whole window. Errors: user.
 Result<void> check_text_length(int64_t tokens, int64_t context);
-// A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context -
-// 1).
+// Returns windows of `context` tokens that begin every `stride` tokens. The last `stride` tokens of each window are
+// scored, at most context - 1.
 std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride);
-// Every token except the first is scored once: the first window whole, then the second half of windows that overlap by
-// half a context; the last one ends at the text's end.
+// Returns windows that score every token of the text once, except the first token. Windows overlap by half of
+// `context`. The first window is scored whole, and of each further window the second half. The last window ends at the
+// text's end.
 std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context);
 
 struct ScorerOptions {
@@ -45,12 +48,13 @@ struct ScorerOptions {
   int64_t context = 512;       // maximum window length
   int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
-  std::shared_ptr<const KvCodec> kv_codec;  // in place of that of kv_format, whose rows are the raw ones; null: none
-  // Token evictor NAME[:key=value,...]; "": none. It drops tokens from each window's first token on, even if its prompt
-  // option says otherwise. Windows then run one after the other, in batches of at most its slack.
+  // Replaces the codec of kv_format, which is then the format of the raw rows; null: kv_format is used.
+  std::shared_ptr<const KvCodec> kv_codec;
+  // Token evictor NAME[:key=value,...]; "": none. It evicts from each window's first token on, for any value of its
+  // option `prompt`. Windows then run one after the other, in batches of at most its slack.
   std::string evictor;
-  std::vector<std::string> kernels;  // as in EngineOptions
-  // Runs on these threads, of another model's runner; null: on the model's own (SharedThreads).
+  std::vector<std::string> kernels;  // see EngineOptions::kernels
+  // Threads of another model's runner to run on; null: the model's own threads (SharedThreads).
   std::shared_ptr<ThreadPool> pool;
 };
 
@@ -65,11 +69,12 @@ class Scorer {
   static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LanguageModel> model,
                                                 const ScorerOptions& options);
 
-  // Return an error to stop; run() then returns it.
+  // If the sink returns an error, run() stops and returns it.
   using Sink = std::function<Result<void>(std::span<const ScoredRow> rows)>;
 
-  // `window_start`, if not negative, replaces each window's first token (BOS), as in llama.cpp.
-  // Errors: user (a token outside the vocabulary, a window longer than the context), or the sink's.
+  // Runs the windows and passes their scored rows to `sink`. `window_start`: replaces each window's first token if not
+  // negative; usually BOS, as in llama.cpp. Errors: user (a token outside the vocabulary, a window longer than the
+  // context), or the sink's.
   Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                    const Sink& sink);
 
@@ -77,17 +82,17 @@ class Scorer {
   ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
   int64_t kv_bytes_per_token() const { return runner_->kv().layout().bytes_per_token(); }
-  // Bytes of one window in addition: the raw rows that a KV codec keeps of the newest tokens.
+  // Returns further bytes of one window: the raw rows of the newest tokens that a KV codec keeps.
   int64_t kv_tail_bytes() const {
     const KvLayout& layout = runner_->kv().layout();
     return layout.encodes() ? layout.state_bytes() : 0;
   }
-  // Maximum number of tokens that one window stores in layers that see all, on average over layers with their own
-  // budgets. Where gates choose: the maximum that the windows so far have stored.
+  // Returns the maximum number of tokens that one window stores in layers without an attention window, on average over
+  // layers if these have separate budgets. If gates choose the tokens, returns the maximum over the windows so far.
   int64_t stored_tokens() const {
     return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
   }
-  // Counters of all windows so far; null: the KV format has no residuals.
+  // Returns counters over all windows so far; null: the KV format has no residuals.
   const ResidualReads* residual_reads() const {
     const KvPool& kv = runner_->kv();
     return kv.layout().has_residuals() ? &kv.residual_reads() : nullptr;
@@ -106,14 +111,14 @@ class Scorer {
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
-  std::vector<std::vector<BlockId>> blocks_;  // by group of layers, of all windows
-  int64_t slots_ = 0;                         // windows whose keys and values are stored at once
+  std::vector<std::vector<BlockId>> blocks_;  // blocks of all windows, by group of layers
+  int64_t slots_ = 0;                         // number of windows whose keys and values are stored at once
   int64_t longest_ = 0;
   int64_t tables_ = 1;                        // tables of a window: one for each layer with its own blocks
   std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
   std::unique_ptr<EvictionObserver> observer_;
   std::unique_ptr<TokenEviction> eviction_;  // eviction of the current window
-  int64_t most_kept_ = 0;                    // tokens, where gates choose
+  int64_t most_kept_ = 0;                    // if gates choose the tokens: maximum of stored tokens so far
   std::vector<ScoredRow> rows_;
 };
 

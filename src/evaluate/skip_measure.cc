@@ -45,6 +45,9 @@ Result<std::unique_ptr<SkipMeasure>> SkipMeasure::create(std::shared_ptr<const L
   const ArchSpec& spec = parts.model->spec();
   if (keeps(spec, StateKind::recurrent))
     return Error::unsupported("draft-search: the model has recurrent layers, and cannot draft for itself");
+  if (std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; }))
+    return Error::unsupported(
+        "draft-search: some of the model's layers read the keys of others, which a draft would skip");
   auto made = std::unique_ptr<SkipMeasure>(new SkipMeasure());
   made->options_ = options;
   const int64_t window = made->options_.window = std::min(options.window, parts.model->context());

@@ -1,13 +1,15 @@
-// SkipMeasure: predicts from a text what a model gains by drafting for itself without some of its blocks. The result is
-// the same on every machine: acceptance is counted, and a pass costs the bytes of the weights that it reads.
+// SkipMeasure: predicts the speedup of self-drafting, in which a model drafts for itself without some of its blocks.
+// The result is equal on every machine, because acceptance is counted on a text, and the cost of a pass is the bytes of
+// the weights that it reads.
 //
-// The text is divided into windows, whose first tokens are context only. After every k-th token a chunk of k tokens
-// runs without the blocks, on keys and values of the whole model, as a draft does while it is right. If the whole model
-// would have written the chunk's first token, the chunk counts as a draft, up to the first token that the whole model
-// would not have written. For each place i, among the drafts that reach their i-th token, a share is right about the
-// next one. The product of the shares is the share of drafts that reach a place.
+// The text is divided into windows; the first tokens of a window are context only. After every k-th token, a chunk of k
+// tokens runs without the blocks, on keys and values of the whole model, like a draft whose tokens are right so far.
+// The chunk counts as a draft if the whole model predicts its first token, and ends at the first token that the whole
+// model does not predict. For each position i, the share of drafts that predict the next token correctly is measured
+// among the drafts that reach position i. The product of these shares up to a position is the probability that a draft
+// reaches it.
 //
-//   gain = (1 + kept tokens of a draft) / (1 + k * bytes of what is left / bytes of all), of the k with the most
+//   gain = (1 + kept tokens of a draft) / (1 + k * bytes of the kept blocks / bytes of all), for the best k
 #pragma once
 
 #include <memory>
@@ -23,20 +25,20 @@ namespace millrace {
 
 struct SkipMeasureOptions {
   int threads = 0;       // 0: all cores
-  int64_t longest = 8;   // tokens of the longest draft
-  int64_t window = 128;  // tokens; the last part of the text that fills none is dropped
+  int64_t longest = 8;   // maximum tokens of a draft
+  int64_t window = 128;  // tokens of a window; an incomplete window at the text's end is dropped
 };
 
 struct SkipGain {
-  double gain = 0;  // tokens a second, compared with plain decoding
-  int64_t k = 1;    // tokens of a draft with which it is reached
+  double gain = 0;  // tokens per second, as a multiple of plain decoding
+  int64_t k = 1;    // tokens of a draft for which `gain` is reached
   double kept = 0;  // drafted tokens that are kept, on average
   double cost = 1;  // cost of a drafting pass; a pass of the whole model costs 1
 };
 
 class SkipMeasure {
  public:
-  // Errors: user (the text is too short, or the model would have written none of it), unsupported (recurrent layers),
+  // Errors: user (the text is too short, or the model predicts none of its tokens), unsupported (recurrent layers),
   // resource.
   static Result<std::unique_ptr<SkipMeasure>> create(std::shared_ptr<const LanguageModel> model,
                                                      std::vector<TokenId> tokens, const SkipMeasureOptions& options);
@@ -51,7 +53,7 @@ class SkipMeasure {
   void begin(int64_t window, int64_t first);
   void run_whole();
   struct Place {
-    int64_t reached = 0, right = 0;  // drafts, at one of their tokens
+    int64_t reached = 0, right = 0;  // drafts that reach this position, and drafts that predict its next token
   };
   bool is_own(int64_t window, int64_t at) const;
   void run_chunks(int64_t chunk, std::vector<Place>& places);
@@ -63,13 +65,13 @@ class SkipMeasure {
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<BlockId>> blocks_;  // by window
   std::vector<TokenId> tokens_;               // tokens of all windows
-  std::vector<TokenId> whole_;                // the token that the whole model predicts after each of them
+  std::vector<TokenId> whole_;                // the whole model's prediction after each token
   int64_t windows_ = 0, chunks_ = 0, drafts_ = 0;
   std::vector<double> attention_bytes_, mlp_bytes_;  // by layer
   double other_bytes_ = 0;
 };
 
-// Blocks in the search's vector, which has the attention of every layer, then the MLPs.
+// Convert between skipped blocks and the vector of the search, which has the attention of every layer, then the MLPs.
 SkippedBlocks skipped_blocks(const SkipVector& vector);
 SkipVector skip_vector(const SkippedBlocks& skipped);
 

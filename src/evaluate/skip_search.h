@@ -1,6 +1,5 @@
-// Searches the 0/1 vectors of a fixed length for the one with the highest value of an objective: which blocks of a
-// model a self-drafting pass leaves out (Zhang et al., 2024, Draft & Verify). Pure; the same seed gives the same
-// trials.
+// Searches for the 0/1 vector of a fixed length with the highest value of an objective. Used to choose the blocks that
+// a self-drafting pass skips (Zhang et al., 2024, Draft & Verify). Pure: equal seeds give equal trials.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +18,15 @@ struct SkipTrial {
 };
 
 struct SkipSearchOptions {
-  // Chooses each trial by a Gaussian process over those before it; false: at random.
+  // true: each trial is chosen by a Gaussian process over the previous trials; false: at random.
   bool bayes = true;
   int64_t trials = 100;
   uint64_t seed = 1;
   std::vector<SkipVector> first;  // tried before all others
 };
 
-// Returns the best trial, the earliest of equal ones. No vector is tried twice; a search ends early where none is left.
-// Errors: those of `value`, which may end the search.
+// Returns the best trial, on ties the earliest. No vector is tried twice; the search ends early if all have been tried.
+// Errors: those of `value`, which end the search.
 Result<SkipTrial> search_skips(int64_t size, const SkipSearchOptions& options,
                                const std::function<Result<double>(const SkipVector&)>& value);
 

@@ -1,10 +1,11 @@
-// Window search: the windows of the heads for the attention pattern semsa. On a text, the attention of every KV head to
-// all keys is measured, and the part of it that each of a list of windows would keep. Every head starts with the
-// smallest window. Then the window that gains most mass a key is enlarged, until the heads together see as many keys as
-// they may. `millrace window-search` prints them, and the compression pass semsa stores them in a model's file.
+// Window search: chooses a window for each head of the attention pattern semsa. While the model reads a text with full
+// attention, the share of the attention that each of a list of windows would keep is measured in every KV head. Every
+// head starts with the smallest window. The window that gains most attention per key is then enlarged, repeatedly,
+// until the heads together see the allowed number of keys. `millrace window-search` prints the windows, and the
+// compression pass semsa stores them in a model's file.
 //
-// MoA (Fu et al., 2024) weighs the attention that is left out by the gradient of the loss; here all heads' attention
-// counts equally.
+// MoA (Fu et al., 2024) weights lost attention by the gradient of the loss. Here the attention of all heads counts
+// equally.
 #pragma once
 
 #include <span>
@@ -22,7 +23,7 @@ struct WindowSearchOptions {
   int64_t context = 1024;  // tokens of the windows that the text is cut into
   int64_t block = 64;
   int64_t sinks = 1;
-  double keys = 0.25;  // the share of all keys that queries see, on average over heads
+  double keys = 0.25;  // allowed fraction of all keys that queries see, on average over heads
 };
 
 // Attention that one window keeps in one head, on average over queries.
@@ -37,17 +38,17 @@ struct ChosenWindows {
   double mass = 0;                  // on average over heads
   double keys = 0;
 
-  std::string text() const;  // as semsa's option `windows`
+  std::string text() const;  // value of semsa's option `windows`
 };
 
-// Measures while a model runs. Deterministic for any number of threads.
+// Measures the gains of all windows while a model runs. Deterministic for any number of threads.
 class WindowMeter final : public ForwardObserver {
  public:
   explicit WindowMeter(const WindowSearchOptions& options);
 
   void queries(const AttentionInput& in) override;
 
-  // Gains of the KV heads of all layers, in order.
+  // Returns the gains for the KV heads of all layers, in order.
   std::vector<std::vector<WindowGain>> gains() const;
 
  private:
@@ -61,17 +62,19 @@ class WindowMeter final : public ForwardObserver {
   std::vector<double> before_;
 };
 
-// Checks that windows of this model's heads can be measured. `what`: name of the caller. Errors: unsupported.
+// Checks that windows of this model's heads can be measured. `what`: name of the caller, for messages. Errors:
+// unsupported.
 Result<void> check_window_layers(const ArchSpec& spec, int64_t context, std::string_view what);
 
-// `gains`: of each head, the same windows. Fewer keys than the smallest windows see cannot be had. Pure.
+// Chooses a window for each head, for the fraction `keys` of all keys, or more if even the smallest windows see more.
+// `gains`: for each head, the gains of all windows, in the same order. Pure.
 ChosenWindows choose_windows(std::span<const std::vector<WindowGain>> gains, double keys);
 
-// The best of the choices that give every head the same window. Pure.
+// Returns the best choice in which all heads have the same window. Pure.
 ChosenWindows same_window(std::span<const std::vector<WindowGain>> gains, double keys);
 
-// The gains of the KV heads of all layers, in order, on the text. Errors: user (a text that is too short, options),
-// unsupported (layers that do not see every key), resource.
+// Measures the gains on the text and returns them for the KV heads of all layers, in order. Errors: user (the text is
+// too short, invalid options), unsupported (some layers do not see every key), resource.
 Result<std::vector<std::vector<WindowGain>>> measure_windows(const std::shared_ptr<const LanguageModel>& model,
                                                              std::span<const TokenId> tokens,
                                                              const WindowSearchOptions& options);

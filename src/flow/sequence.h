@@ -1,8 +1,8 @@
-// Sequence: the mutable state of one stream, owned by the engine thread. Plain data; the parts that act on it
-// (planner, batch builder, commit) are in schedule/, run/ and engine/.
+// Sequence: the mutable state of one stream, owned by the engine thread. The functions that change it (planner, batch
+// builder, commit) are in schedule/, run/ and engine/.
 //
-//   waiting -> running -> (finished)          swapping_out, then swapped: its blocks are in a tier
-//      ^          |                           loading: has blocks again, whose bytes are being copied
+//   waiting -> running -> (finished)        swapping_out, then swapped: the stream's blocks are in a tier
+//      ^          |                         loading: the stream has blocks again; their bytes are being copied
 //      +----------+  preempted: keeps its tokens, releases its blocks
 //                                           looking_up: asks which of its blocks the prefix store has
 #pragma once
@@ -28,10 +28,10 @@ inline int64_t answer_of(RequestId stream) { return static_cast<int64_t>(stream 
 
 enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading, looking_up };
 
-// The stream's blocks in one of the pool's groups of layers after the first (kv/pool.h).
+// The stream's blocks in one group of layers of the pool (kv/pool.h), for every group after the first.
 struct WindowBlocks {
   std::vector<int32_t> blocks;
-  int64_t dead = 0;         // with a window: leading blocks that no later token sees, given back; their entries are 0
+  int64_t dead = 0;         // with a window: leading blocks released because no later token sees them; entries are 0
   int64_t left_out = 0;     // if KvState::by_layer: KvState::left_out of this layer
   int64_t most_stored = 0;  // if KvState::by_layer: KvState::most_stored of this layer
 };
@@ -39,27 +39,28 @@ struct WindowBlocks {
 // The stream's share of the KV cache.
 struct KvState {
   std::vector<int32_t> blocks;        // block table; covers at least `stored()` tokens
-  int64_t dead_blocks = 0;            // where every layer has a window: leading blocks that were given back
-  std::vector<WindowBlocks> windows;  // blocks of the pool's other groups
-  bool by_layer = false;              // `windows` are the layers after the first one; their blocks count like `blocks`
-  int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
+  int64_t dead_blocks = 0;            // if every layer has a window: leading blocks that were released
+  std::vector<WindowBlocks> windows;  // blocks of the pool's groups after the first
+  bool by_layer = false;              // every layer is a group; blocks of `windows` then count like those of `blocks`
+  int32_t state = -1;                 // slot of recurrent states; -1: the model has none
   std::vector<StateMark> marks;       // slots that receive the state behind tokens of the stream's next chunk
-  int64_t reserved_blocks = 0;        // blocks promised to it at admission; not available for admitting other streams
+  int64_t reserved_blocks = 0;        // blocks promised at admission; not available for admitting other streams
   int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
-  int64_t left_out = 0;               // tokens before `computed` that are excluded from attention: they have no blocks
-  // maximum of left_out over the stream's life after partial loads from the prefix store; for the request's timings
+  int64_t left_out = 0;               // tokens before `computed` without blocks; attention excludes them
+  // maximum of left_out after any load from the prefix store; reported in the request's timings
   int64_t most_left_out = 0;
-  int64_t most_stored = 0;  // maximum number of tokens that the evictor leaves stored from now on; 0: no evictor
-  int64_t border = -1;      // computed tokens at which a part of the document context begins or ends, or at which the
-                            // stream waits for its next documents; no chunk crosses it. -1: none
-  int64_t evict_at = 0;     // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
-  // computed tokens at which the prefix cache takes a copy of the recurrent state; no chunk crosses it. 0: none
+  int64_t most_stored = 0;  // maximum of tokens that the evictor will let the stream store at once; 0: no evictor
+  int64_t border = -1;      // number of computed tokens at which a part of the document context begins or ends, or at
+                            // which the stream waits for its next documents; no chunk crosses it. -1: none
+  int64_t evict_at = 0;     // number of computed tokens at which the evictor drops tokens; no chunk crosses it. 0: no
+                            // evictor
+  // number of computed tokens at which the prefix cache copies the recurrent state; no chunk crosses it. 0: none
   int64_t state_at = 0;
 
   int64_t held_blocks() const { return from(dead_blocks); }
-  // Number of held blocks behind the shared ones: no other stream holds them.
+  // Returns the number of blocks that this stream alone holds: those after the shared blocks.
   int64_t own_blocks() const { return from(dead_blocks > shared_blocks ? dead_blocks : shared_blocks); }
-  // Returns the tokens that have no slot in the table of group `g`.
+  // Returns the number of computed tokens that have no slot in the table of group `g`.
   int64_t left_out_of(int64_t g) const {
     return g == 0 ? left_out : by_layer ? windows[static_cast<size_t>(g - 1)].left_out : 0;
   }
@@ -76,43 +77,43 @@ struct KvState {
 
 // The stream's connection to the prefix index.
 struct PrefixState {
-  bool caches = false;         // may look up and insert prefix blocks, in `scope`
+  bool caches = false;         // the stream may look up and insert prefix blocks, in `scope`
   uint64_t scope = 0;          // only streams of the same scope share prefixes
   int64_t cached = 0;          // computed tokens that were found in the index
-  RequestId donor = 0;         // running stream that is computing the same prefix, which this one waits for; 0: none
+  RequestId donor = 0;         // running stream whose computation of the same prefix this stream waits for; 0: none
   int64_t donor_tokens = 0;    // tokens of the donor to wait for
   int64_t donor_computed = 0;  // the donor's computed tokens at the last check
   int64_t donor_stalled = 0;   // checks in a row without progress of the donor
 };
 
-// How far the stream got, and what preemptions have cost it (schedule/preemption.h).
+// The stream's progress, and the work it lost to preemptions (schedule/preemption.h).
 struct ProgressState {
   int64_t preemptions = 0;
-  int64_t furthest = 0;    // most tokens computed at any time
+  int64_t furthest = 0;    // maximum of computed tokens so far
   int64_t lost = 0;        // computed tokens lost to preemptions
   int64_t safe_until = 0;  // the planner does not preempt the stream while fewer tokens are computed
 };
 
-// Tokens that may follow a stream's last one: a chain, or a tree of alternatives. The first n tokens of a draft, for
-// any n, are also a draft.
+// Drafted tokens, which may follow a stream's last token: a chain, or a tree of alternatives. The first n tokens of a
+// draft, for any n, are also a draft.
 //
-//   the cat | sat . and sat        tokens    sat .  and sat
-//             '-- . '-- and        parents   -1  0  -1  2          "sat .", or "and sat"
+//   the cat | sat . and sat        tokens    sat .  and sat        The tree proposes "sat ." or "and sat".
+//             '-- . '-- and        parents   -1  0  -1  2
 struct Draft {
   std::vector<TokenId> tokens;
-  // For each token of a tree, the index of the earlier token that it follows; -1: it follows the stream's last token.
-  // Empty: a chain.
+  // For each token of a tree, the index of the drafted token before it; -1: the token follows the stream's last token.
+  // Empty: the draft is a chain.
   std::vector<int32_t> parents;
-  int64_t probes = 0;  // number of tokens at the end that run for the drafter alone and are never kept
+  int64_t probes = 0;  // number of tokens at the draft's end that run only to inform the drafter and are never kept
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t parent(int64_t index) const { return parents.empty() ? index - 1 : parents[static_cast<size_t>(index)]; }
-  bool is_chain(int64_t count) const {  // the first `count` of them
+  bool is_chain(int64_t count) const {  // true: the first `count` tokens are a chain
     for (int64_t i = 0; i < count; ++i)
       if (parent(i) != i - 1) return false;
     return true;
   }
-  // How many of the first `count` may be kept.
+  // Returns the number of the first `count` tokens that may be kept: all but probes.
   int64_t candidates(int64_t count) const { return count < size() - probes ? count : size() - probes; }
   void clear() {
     tokens.clear();
@@ -126,27 +127,27 @@ struct DraftMemory {
   virtual ~DraftMemory() = default;
 };
 
-// A stream's draft for the next step (speculate/drafter.h), and counts over all steps so far. The answer has `passes` +
-// `accepted` tokens.
+// A stream's draft for the next step (speculate/drafter.h), and counts over all steps so far. The answer has
+// `passes` + `accepted` tokens.
 struct DraftState : Draft {
   static constexpr int64_t kAll = INT64_MAX;
 
   std::shared_ptr<DraftMemory> memory;  // null: none
-  int64_t stored = kAll;                // from this index on, the draft model lacks keys and values; kAll: lacks none
-  int64_t passes = 0;                   // steps that sampled for the stream
-  int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
+  int64_t stored = kAll;                // leading tokens whose keys and values the draft model has; kAll: every token
+  int64_t passes = 0;                   // steps that sampled a token of the stream
+  int64_t drafted = 0;                  // drafted tokens that ran, without probes
   int64_t accepted = 0;                 // drafted tokens that saved a step
   // For each position i of a draft: steps that ran a drafted token there, and steps that kept it.
   std::array<int32_t, kDraftPositions> drafted_at{}, accepted_at{};
-  int64_t predicted = 0;   // index in Request::prediction of the token expected next, as far as is known
-  int64_t aligned = 0;     // generated tokens that were compared with Request::prediction
-  bool predicting = true;  // the last compared token was the predicted one
+  int64_t predicted = 0;   // index in Request::prediction of the token that is expected next
+  int64_t aligned = 0;     // number of generated tokens that were compared with Request::prediction
+  bool predicting = true;  // the last compared token was equal to the predicted token
 };
 
-// Nanoseconds of the engine's clock; 0: not yet, or none.
+// Times in nanoseconds of the engine's clock; 0: has not happened, or is not set.
 struct StreamTimes {
   int64_t submitted = 0;
-  int64_t admitted = 0;  // for the first time
+  int64_t admitted = 0;  // first admission
   int64_t first_token = 0;
   int64_t deadline = 0;
   int64_t time_limit = 0;
@@ -155,18 +156,18 @@ struct StreamTimes {
 struct Sequence {
   RequestId id = 0;      // id of the stream: answer_stream(request, answer)
   int64_t arrival = 0;   // order of arrival among an engine's streams
-  RequestId parent = 0;  // stream of the first answer, whose prompt blocks this one will share; 0: it is the first
+  RequestId parent = 0;  // stream of the request's first answer, which shares its prompt blocks; 0: this is the first
   Request request;
   std::vector<TokenId> tokens;  // prompt, then generated tokens
   int64_t prompt_tokens = 0;
   int64_t computed = 0;          // tokens whose keys and values are stored
   int64_t max_total = 0;         // limit of prompt and generated tokens together
-  int64_t width = 1;             // streams admitted together, itself included, that grow equally long: a search's beams
-  bool non_preemptible = false;  // is promised all the blocks it may need, and never preempted
+  int64_t width = 1;             // streams admitted together that grow equally long (the beams of a search)
+  bool non_preemptible = false;  // all blocks that the stream may need are promised to it; it is never preempted
   StreamPhase phase = StreamPhase::waiting;
-  double depth = 1;           // share of the model's layers that its tokens run
-  bool prompt_apart = false;  // no chunk crosses the end of its prompt, and only blocks of the prompt are shared
-  bool held_back = false;     // waits for the parent's prompt; if running, for the donor's prefix or a token mask
+  double depth = 1;           // fraction of the model's layers that the stream's tokens run
+  bool prompt_apart = false;  // no chunk crosses the end of the prompt, and only blocks of the prompt are shared
+  bool held_back = false;     // if waiting, for the parent's prompt; if running, for the donor's prefix or a token mask
   KvState kv;
   PrefixState prefix;
   ProgressState progress;
@@ -175,17 +176,19 @@ struct Sequence {
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
-  // Number of computed tokens whose blocks other streams may use. The draft model must have stored these tokens, too.
+  // Returns the number of computed tokens whose blocks other streams may use: those that the draft model has stored,
+  // too.
   int64_t shareable() const {
     const int64_t alike = prompt_apart && prompt_tokens < computed ? prompt_tokens : computed;
     return alike < draft.stored ? alike : draft.stored;
   }
-  // Number of tokens whose blocks the stream may take from others. The last token is not among them, because it is
-  // computed to sample the next one.
+  // Returns the number of tokens whose blocks the stream may take from other streams. The last token is excluded,
+  // because it must be computed to sample the next token.
   int64_t adoptable() const { return prompt_apart && prompt_tokens < size() ? prompt_tokens : size() - 1; }
-  // Number of tokens to compute again if the stream loses its blocks. Tokens that the evictor has dropped are included.
+  // Returns the number of tokens to compute again if the stream loses its blocks, including tokens that the evictor has
+  // dropped.
   int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
-  // Maximum number of tokens that the stream stores at once until `total` of its tokens are computed.
+  // Returns the maximum number of tokens that the stream stores at once until `total` of its tokens are computed.
   int64_t kv_demand(int64_t total) const {
     const int64_t all = total - kv.left_out;
     return kv.most_stored > 0 && kv.most_stored < all ? kv.most_stored : all;
@@ -206,8 +209,8 @@ struct Sequence {
     return table.most_stored > 0 && table.most_stored < all ? table.most_stored : all;
   }
   int64_t generated() const { return size() - prompt_tokens; }
-  int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be sampled
-  // Returns token `index`. Indices from size() on are those of the drafted tokens.
+  int64_t remaining() const { return size() - computed; }  // tokens to run before the next token can be sampled
+  // Returns token `index`. Indices from size() on refer to drafted tokens.
   TokenId token_at(int64_t index) const {
     return index < size() ? tokens[static_cast<size_t>(index)] : draft.tokens[static_cast<size_t>(index - size())];
   }

@@ -1,10 +1,10 @@
-// Levels of 2 or 3 bits in groups of 64 or 128 values, each with a scale and a minimum: value = d * q + m. Blocks are a
-// quarter or half as wide as Q2_K's and Q3_K's, so rows need be multiples of 64 or 128 only. Frozen, on disk:
+// Levels of 2 or 3 bits in groups of 64 or 128 values, each with a scale and a minimum: value = d * q + m. Rows must be
+// multiples of 64 or 128 values, while Q2_K and Q3_K need multiples of 256. The layout on disk is frozen:
 //
 //   byte 0    2    4                          4 + n / 4
 //        | d  | m  | low 2 bits, 4 a byte     | bit 2 of 3, 8 a byte |      d, m: f16
 //
-//   value i: bits 2 (i % 4) and up of low byte i / 4, bit i % 8 of high byte i / 8
+//   value i: the low 2 bits are bits 2 (i % 4) and up of low byte i / 4; bit 2 is bit i % 8 of high byte i / 8
 //
 // Pure functions.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-inline constexpr int kGgufQ2G64 = 0x4d520004;  // an id that only millrace uses, as kGgufE8p
+inline constexpr int kGgufQ2G64 = 0x4d520004;  // an id that only millrace uses, like kGgufE8p
 inline constexpr int kGgufQ2G128 = 0x4d520005;
 inline constexpr int kGgufQ3G64 = 0x4d520006;
 inline constexpr int kGgufQ3G128 = 0x4d520007;
@@ -49,7 +49,7 @@ struct AffineGroup {
     });
   }
 
-  // With few levels, rounding to the whole range is not best: the fit drops its ends where that reduces the error.
+  // With few levels, covering the whole range is not optimal: the fit clips the ends if that reduces the error.
   static void encode(const float* source, uint8_t* destination, int64_t n) {
     encode_blocks<kValues, kBytes>(source, destination, n, [](const float* x, uint8_t* block) {
       const AffineScale fit = fit_affine(x, kValues, kLevels - 1);

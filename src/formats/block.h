@@ -1,7 +1,6 @@
-// Shared by the block formats: little-endian loads and stores, f16 scales, rounding, and the two layouts of packed
-// 4-bit and 5th-bit values. Pure functions.
+// Shared by the block formats: little-endian loads and stores, f16 scales, rounding, and packed bits. Pure functions.
 //
-// Block layouts are GGUF's: frozen, on disk, little-endian.
+// Blocks have GGUF's layouts on disk, which are frozen and little-endian.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 namespace millrace {
 
 inline constexpr float kLargestF16 = 65504.0f;
-// Input of formats with an f16 scale is clamped to this: larger than any of them can represent, and small enough that
-// differences and squares stay finite.
+// Formats with an f16 scale clamp their input to this. It is larger than any value that they can represent, and small
+// enough that differences and squares are finite.
 inline constexpr float kLargestBlockValue = 0x1p30f;
 
 inline uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
@@ -32,10 +31,10 @@ inline void store_u32(uint8_t* p, uint32_t bits) {
 inline float load_f16(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
 inline bool f16_is_finite(const uint8_t* p) { return (load_u16(p) & 0x7c00u) != 0x7c00u; }
 
-// NaN becomes 0; values are clamped to +-limit.
+// Returns x clamped to +-limit; 0 for NaN.
 inline float clamp_finite(float x, float limit) { return x != x ? 0.0f : std::clamp(x, -limit, limit); }
 
-// Nearest integer, ties to even, for |x| < 2^22; without a library call, so that loops vectorize.
+// Returns the nearest integer, ties to even, for |x| < 2^22. It makes no library call, so that loops vectorize.
 inline int round_to_int(float x) {
   constexpr float kMagic = 0x1.8p23f;
   return static_cast<int>((x + kMagic) - kMagic);
@@ -44,12 +43,13 @@ inline int round_clamped(float x, int low, int high) {
   return round_to_int(std::clamp(x, static_cast<float>(low), static_cast<float>(high)));
 }
 
-// A scale as f16 bits, and the factor for values before rounding. Values are divided by the exact scale if f16
-// represents it with its full 11 bits; a subnormal or clamped scale is too coarse for that, and the stored one is used.
+// A scale as f16 bits, and the factor by which values are multiplied before rounding. It is the inverse of the exact
+// scale if f16 represents the scale with its full 11 bits. A subnormal or clamped f16 is too coarse, so the inverse of
+// the stored scale is used.
 struct F16Scale {
   uint16_t bits = 0;
   float stored = 0;
-  float inverse = 0;  // 0 for a zero scale
+  float inverse = 0;  // factor before rounding; 0 for a zero scale
 };
 inline F16Scale make_f16_scale(float scale) {
   F16Scale out;
@@ -69,7 +69,7 @@ void decode_blocks(const uint8_t* source, float* destination, int64_t n, Block b
   }
 }
 
-// Likewise for encoding; the block sees finite values within +-limit.
+// Variant for encoding. block() receives finite values within +-limit.
 template <int kValues, int kBytes, typename Block>
 void encode_blocks(const float* source, uint8_t* destination, int64_t n, Block block,
                    float limit = kLargestBlockValue) {
@@ -80,8 +80,8 @@ void encode_blocks(const float* source, uint8_t* destination, int64_t n, Block b
   }
 }
 
-// Index of the first block for which bad(block) holds, -1 if none. Often the first read of a mapped file: without
-// prefetch into L2, too few lines are on their way from memory.
+// Returns the index of the first block for which bad(block) is true; -1 if there is none. This is often the first read
+// of a mapped file, so it prefetches into L2 to have enough reads from memory in flight.
 template <int kValues, int kBytes, typename Bad>
 int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
   constexpr int kAhead = 4096;  // bytes
@@ -93,8 +93,8 @@ int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
   return -1;
 }
 
-// Variant for plain values, where all bits of `mask` set mean not finite. It scans runs in the values' own width
-// without an early exit, so that the loop vectorizes; the files' byte order is the host's.
+// Variant for plain values, which are not finite if all bits of `mask` are set. It scans runs of values without an
+// early exit, so that the loop vectorizes. The byte order of files must be the host's.
 template <typename Bits>
 int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
   constexpr int64_t kRun = 256;
@@ -115,15 +115,15 @@ int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
   return -1;
 }
 
-// Replaces `bits` bits of a byte, from bit `shift` up.
+// Replaces `bits` bits of a byte, beginning with bit `shift`.
 inline void put_bits(uint8_t& byte, int shift, int bits, int value) {
   const int mask = (1 << bits) - 1;
   byte = static_cast<uint8_t>((byte & ~(mask << shift)) | (value & mask) << shift);
 }
-// The 4-bit value j of 32: the halves of 16 bytes.
+// Stores 4-bit value j of 32 in 16 bytes: values 0 to 15 in the low halves, the others in the high halves.
 inline void put_nibble(uint8_t* packed, int j, int value) { put_bits(packed[j % 16], j / 16 * 4, 4, value); }
 
-// The value of largest magnitude with its sign; the first one wins a tie.
+// Returns the value with the largest magnitude, with its sign; the first one in a tie.
 inline float largest_signed(const float* x, int n) {
   float best = 0;
   for (int i = 0; i < n; ++i) {

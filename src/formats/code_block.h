@@ -1,4 +1,5 @@
-// Blocks of 32 codes of 4 bits under one f16 scale, laid out as Q4_0: value = d * unit * codes[q]. Pure functions.
+// Blocks of 32 values, each a 4-bit index q into a table of codes, with one f16 scale d and the layout of Q4_0: value =
+// d * unit * codes[q]. Pure functions.
 #pragma once
 
 #include "formats/block.h"
@@ -22,7 +23,7 @@ struct CodeBlock {
     });
   }
 
-  // The largest magnitude becomes the largest code; the first of the nearest codes wins.
+  // The scale maps the largest magnitude to the largest code. If two codes are equally near, the first one is used.
   void encode(const float* source, uint8_t* destination, int64_t n) const {
     encode_blocks<kValues, kBytes>(source, destination, n, [this](const float* x, uint8_t* block) {
       const F16Scale d = make_f16_scale(std::fabs(largest_signed(x, kValues)));

@@ -1,9 +1,10 @@
-// The codebooks of NF4 and of the 4-bit floats of bitsandbytes, as published and as the formats nf4 and fp4 hold them:
-// whole numbers of 8 bits, so that products are exact integers. value = scale * unit * code.
+// The codebooks of NF4 and of the 4-bit floats of bitsandbytes: the published values, and the 8-bit integers (codes)
+// with which the formats nf4 and fp4 approximate them, so that products are exact integers. value = scale * unit *
+// code.
 //
-// NF4 (Dettmers et al., 2023) are 16 quantiles of a normal distribution. The unit is chosen so that whole numbers
-// approximate the quantiles best. They differ by 0.0017 of the scale (root mean square); rounding a weight to NF4 costs
-// 0.04. FP4: all codes are exact but the smallest, which is 1/96 in place of 1/192.
+// NF4 (Dettmers et al., 2023) has 16 quantiles of a normal distribution. The unit is chosen so that the integers
+// approximate the quantiles best. The root mean square difference is 0.0017 of the scale, while rounding a weight to
+// NF4 has an error of 0.04. All codes of FP4 are exact except the smallest, which is 1/96 instead of 1/192.
 #pragma once
 
 #include <cstdint>

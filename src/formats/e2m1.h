@@ -1,7 +1,7 @@
-// E2M1: the 4-bit float of MXFP4 and NVFP4, a sign, two bits of exponent and one of mantissa. OCP, 2023,
-// "Microscaling Formats (MX) Specification". Pure functions. Codes are frozen, on disk:
+// E2M1: the 4-bit float of MXFP4 and NVFP4, with a sign, two exponent bits and one mantissa bit (OCP, 2023,
+// "Microscaling Formats (MX) Specification"). Pure functions. Codes on disk are frozen:
 //
-//   codes 0..7: 0 0.5 1 1.5 2 3 4 6; 8..15 the same, negative
+//   codes 0..7: 0 0.5 1 1.5 2 3 4 6; codes 8..15: the negatives of these
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ inline constexpr float kLargestE2m1 = 6.0f;
 
 inline float e2m1_value(int code) { return code & 8 ? -kE2m1Magnitudes[code & 7] : kE2m1Magnitudes[code & 7]; }
 
-// Nearest code; ties go to the even mantissa, values beyond 6 to 6.
+// Returns the nearest code. Ties go to the even mantissa; magnitudes above 6 become 6.
 inline int nearest_e2m1(float x) {
   const float a = std::fabs(x);
   const int code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);

@@ -24,7 +24,7 @@ inline float e4m3_to_f32(uint8_t byte) {
   return std::bit_cast<float>(sign | ((magnitude << 20) + (120u << 23)));
 }
 
-// The nearest, ties to even; x is finite and within +-kLargestE4m3.
+// Returns the nearest E4M3, ties to even. x must be finite and within +-kLargestE4m3.
 inline uint8_t f32_to_e4m3(float x) {
   uint32_t bits = std::bit_cast<uint32_t>(x);
   const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);

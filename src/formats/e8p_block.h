@@ -1,4 +1,4 @@
-// Blocks of E8P (e8p.cc), for the kernels and for quantizers that choose the points themselves. Pure functions.
+// Blocks of E8P (e8p.cc), for kernels and for quantizers that choose the points themselves. Pure functions.
 #pragma once
 
 #include "formats/block.h"
@@ -9,16 +9,16 @@ namespace millrace {
 inline constexpr int kE8pBlockValues = 256;
 inline constexpr int kE8pPoints = kE8pBlockValues / kE8pValues;
 inline constexpr int kE8pBlockBytes = 2 + 2 * kE8pPoints;
-// Type id in GGUF files. ggml has no id for this layout. "MR" in the upper half, so that ggml will never assign it.
+// Type id in GGUF files. ggml has no id for this layout. The upper half is "MR", which ggml will never assign.
 inline constexpr int kGgufE8p = 0x4d520001;
 
-// Codes of 4 bits to which the values of a block are unpacked. The low bits are the digit of the magnitude, bit 2 is
-// its sign. Bit 3, which the eight values of a point share, says whether 1/4 is subtracted. In quarters:
+// Values of the 4-bit codes to which a block is unpacked, in quarters. Bits 0 and 1 of a code are the digit of the
+// magnitude, bit 2 is its sign, and bit 3 is set if 1/4 is subtracted. The eight values of a point have the same bit 3.
 inline constexpr int8_t kE8pCodes[16] = {3, 7, 11, 0, -1, -5, -9, 0, 1, 5, 9, 0, -3, -7, -11, 0};
 
 void unpack_e8p(const uint8_t* block, uint8_t* levels);  // [256]
 
-// The nearest point of each eight of x[256] under this scale; the squared error.
+// Finds the nearest point for each eight values of x[256] under this scale. Returns the squared error.
 double round_e8p(const float* x, float scale, uint16_t* codes);
 
 inline void store_e8p(uint16_t d, const uint16_t* codes, uint8_t* block) {

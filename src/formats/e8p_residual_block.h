@@ -1,4 +1,5 @@
-// The codec of blocks of lattice codes with a residual (e8p_residual.h), of a Code of 3 or 4 bits.
+// The codec of blocks of lattice codes with a residual (e8p_residual.h). Code: a struct that describes codes of 3 or 4
+// bits.
 #pragma once
 
 #include <cmath>
@@ -20,7 +21,7 @@ void decode_residual(const uint8_t* source, float* destination, int64_t n) {
   });
 }
 
-// The scale of the levels at which these codes have the least squared error.
+// Returns the scale of the levels that minimizes the squared error of these codes.
 template <typename Code>
 float fit_residual_scale(const float* x, const uint32_t* codes) {
   double cross = 0, power = 0;
@@ -35,7 +36,7 @@ float fit_residual_scale(const float* x, const uint32_t* codes) {
   return cross > 0 ? static_cast<float>(cross / power) : 0.0f;
 }
 
-// The nearest codes under a scale of the lattice; the squared error.
+// Finds the nearest codes under a scale of the lattice. Returns the squared error.
 template <typename Code>
 double round_residual(const float* x, float scale, uint32_t* codes) {
   const float inverse = scale != 0 ? 1 / scale : 0.0f;
@@ -52,8 +53,8 @@ double round_residual(const float* x, float scale, uint32_t* codes) {
 
 template <typename Code>
 void encode_residual(const float* source, uint8_t* destination, int64_t n) {
-  // Scales to try, as parts of the best one for normally distributed weights; the others fit blocks with fewer or more
-  // large weights.
+  // Scales to try, as fractions of the best scale for normally distributed weights. The other scales fit blocks with
+  // fewer or more large weights.
   constexpr float kParts[] = {1, 0.9f, 0.8f, 1.12f, 1.3f, 1.5f};
   encode_blocks<kE8pBlockValues, Code::kBytes>(source, destination, n, [&](const float* x, uint8_t* block) {
     double squares = 0;

@@ -1,5 +1,6 @@
-// Format: one stored number format, for weights and for KV. Geometry plus a scalar codec; fast paths are in kernels/.
-// One file per format plus one line in builtin.cc; names are persistent (files, flags).
+// Format: a stored number format, for weights and for keys and values. It has block sizes and a scalar codec; fast
+// paths are in kernels/. Each format is one file and one line in builtin.cc. Names must not change, because files and
+// flags contain them.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace millrace {
 
-// How linear() rounds its input rows before multiplying by a weight of this format. Part of the numeric definition (the
-// same on every instruction set); kernels/activation.h defines the layout.
+// How linear() rounds its input rows before it multiplies them by a weight of this format. It is part of the format's
+// numeric definition, the same on every instruction set. kernels/activation.h defines the layout.
 //   f32       unchanged
 //   bf16      rounded to bfloat16, products summed in f32
 //   q8        int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group;
@@ -28,26 +29,27 @@ struct Format {
   std::string_view summary;  // one line for `millrace techniques`
   std::string_view paper = {};
   Loss loss = Loss::lossy;
-  int gguf_type;                 // ggml type id in GGUF files (frozen), -1: not stored in GGUF
-  std::string_view safetensors;  // dtype in safetensors headers ("BF16", "F8_E4M3"), empty: none
-  int block_values;              // values per block along a row; a row is whole blocks
+  int gguf_type;                 // ggml type id in GGUF files (frozen); -1: not stored in GGUF
+  std::string_view safetensors;  // dtype in safetensors headers ("BF16", "F8_E4M3"); empty: none
+  int block_values;              // values of a block, along a row; a row has whole blocks
   int block_bytes;
   Activation activation;
 
-  // n is a multiple of block_values. Accepts any bytes (never reads out of bounds).
+  // Decodes n values, a multiple of block_values. Accepts any bytes without reading out of bounds.
   void (*decode)(const uint8_t* source, float* destination, int64_t n);
-  // Plain rounding (round to nearest with each block's own simple scale). Non-finite input is clamped or zeroed.
+  // Encodes n values by plain rounding: to nearest, with a simple scale for each block. Infinite input is clamped; NaN
+  // becomes 0.
   void (*encode)(const float* source, uint8_t* destination, int64_t n);
-  // Index of the first block whose scale (or value, for plain floats) is NaN or infinite, -1 if none;
-  // null: cannot hold one.
+  // Returns the index of the first block whose scale (or value, for plain floats) is NaN or infinite; -1: none. Null if
+  // the format cannot represent such values.
   int64_t (*find_non_finite)(const uint8_t* source, int64_t n);
-  // Formats of levels under scales, for quantizers that choose levels themselves: the number of levels, and a function
-  // that stores one value's level (0 .. levels - 1) and leaves the block's scales and other values alone. 0 and null:
-  // none.
+  // For quantizers that choose levels themselves, in formats with levels under scales. set_level() stores one value's
+  // level, 0 .. levels - 1, and does not change the block's scales and other values. 0 and null: the format has no
+  // levels.
   int levels = 0;
   void (*set_level)(uint8_t* block, int value, int level) = nullptr;
-  // For formats whose matrices have one f32 scale in addition to the scales of blocks (Weight::scales): the largest
-  // magnitude that blocks hold. The scale brings the largest magnitude of a matrix to it. 0: none.
+  // Maximum magnitude in blocks, for formats whose matrices have one f32 scale in addition to the scales of blocks
+  // (Weight::scales). The scale maps the largest magnitude of a matrix to it. 0: no such scale.
   float matrix_limit = 0;
 
   int64_t row_bytes(int64_t values) const { return values / block_values * block_bytes; }
@@ -60,9 +62,9 @@ const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
 const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
-// Format of matrices with a codebook: bytes of indices, without a codec. Not a member of formats(). Kernels multiply
-// tables of at most 16 single weights, and words of eight weights; other codebooks, codebook_indices(), are multiplied
-// as Q8_0.
+// Formats of matrices with a codebook: bytes of indices, without a codec. They are not in formats(). Kernels multiply
+// tables of at most 16 single weights (table16_indices) and words of eight weights (codeword_indices) directly.
+// Matrices with other codebooks (codebook_indices) are multiplied as Q8_0.
 const Format& codebook_indices();
 const Format& table16_indices();
 const Format& codeword_indices();

@@ -1,16 +1,17 @@
-// N:M sparse weights: of each eight adjacent ones in a row at most four are stored, and the others are zero. So rows
-// pruned with pattern=4:8, or with 2:4, which is a special case of it, keep every weight. A block has 32 values.
-// Frozen, on disk:
+// N:M sparse weights. Four of each eight adjacent weights in a row are stored, the others are zero. So rows pruned
+// with pattern=4:8, or with its special case 2:4, lose no weight. A block has 32 values. Its layout on disk is frozen:
 //
 //   byte 0    2            6
 //        | d  | kept       | 16 values of 8 bits, or of 4 bits in 8 bytes |      d: f16
 //
-//   kept: bit i is that of column i. Among columns 8g .. 8g + 7, the first four have values from 4g on in ascending
-//   order, and the last four have those up to 4g + 3, in ascending order too. Encoding sets exactly four bits of each
-//   eight. (So every mask has a meaning that needs no sum over both halves.)
-//   value = d * q, q in two's complement; of 4 bits byte k has value k low and value k + 8 high.
+//   kept: bit i is 1 if column i is stored. Columns 8g .. 8g + 7 share stored values 4g .. 4g + 3. The kept columns
+//   among the first four have values from 4g on, ascending. Those among the last four have values up to 4g + 3,
+//   ascending. Encoding sets exactly four bits of each eight. A mask with another number of bits can be decoded, too.
 //
-// Mishra et al., 2021, "Accelerating Sparse Deep Neural Networks", for the pattern. Pure functions.
+//   value = d * q, with q in two's complement. With 4 bits, byte k has value k in its low half and value k + 8 in its
+//   high half.
+//
+// The pattern is from Mishra et al., 2021, "Accelerating Sparse Deep Neural Networks". Pure functions.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 
 namespace millrace {
 
-inline constexpr int kGgufQ8Of8 = 0x4d520008;  // an id that only millrace uses, as kGgufE8p
+inline constexpr int kGgufQ8Of8 = 0x4d520008;  // an id that only millrace uses, like kGgufE8p
 inline constexpr int kGgufQ4Of8 = 0x4d520009;
 
 // Returns true if the format stores only four of eight values.
@@ -38,7 +39,7 @@ struct FourOfEight {
   static constexpr int kBytes = kValuesAt + kStored * kBits / 8;
   static constexpr int kMax = (1 << (kBits - 1)) - 1;
 
-  // Stored value i.
+  // Returns stored value i.
   static int stored(const uint8_t* block, int i) {
     if constexpr (kBits == 8) return static_cast<int8_t>(block[kValuesAt + i]);
     const int nibble = block[kValuesAt + i % 8] >> (i / 8 * 4) & 15;
@@ -52,7 +53,7 @@ struct FourOfEight {
       put_bits(block[kValuesAt + i % 8], i / 8 * 4, 4, value);
   }
 
-  // The level of column i: 0 where it is not stored.
+  // Returns the level of column i; 0 if it is not stored.
   static int level(const uint8_t* block, int i) {
     const unsigned four = block[2 + i / 8] >> (i % 8 / 4 * 4) & 15u, own = 1u << i % 4;
     if ((four & own) == 0) return 0;
@@ -68,7 +69,7 @@ struct FourOfEight {
     });
   }
 
-  // The four columns of eight with the largest magnitudes, of equal ones the first.
+  // Returns the mask of the four columns of eight with the largest magnitudes; among equal ones, the first.
   static uint8_t largest_four(const float* x) {
     uint8_t kept = 0;
     for (int n = 0; n < 4; ++n) {
@@ -102,7 +103,7 @@ struct FourOfEight {
   }
 
  private:
-  // 8 bits cover the range, as Q8_0 does; of 4 bits a search is worth it.
+  // With 8 bits, the scale covers the range, as in Q8_0. With 4 bits, a search reduces the error.
   static float scale_of(const float* kept) {
     if constexpr (kBits == 8) return std::fabs(largest_signed(kept, kStored)) / kMax;
     const auto round = [](float value) { return static_cast<float>(round_clamped(value, -kMax - 1, kMax)); };

@@ -1,5 +1,6 @@
-// The points that the I-quants choose from. A point of eight values has eight digits of 2 bits, a point of four values
-// has four digits of 4 bits, the first value lowest. The format defines the value of a digit (iq_block.h).
+// The points of the I-quants' grids. A point of eight values has eight digits of 2 bits; a point of four values has
+// four digits of 4 bits. The digit of the first value is in the lowest bits. The format defines the value of a digit
+// (iq_block.h).
 #pragma once
 
 #include <cstdint>

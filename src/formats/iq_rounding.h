@@ -1,5 +1,5 @@
-// Plain rounding to the I-quants: the scales of sub-blocks by a small search, and for each group of values the nearest
-// point of the grid, found by comparing with all of them. Deterministic. Slow: some thousand operations a value.
+// Plain rounding to the I-quants. A small search chooses the scales of sub-blocks. For each group of values, it finds
+// the nearest point of the grid by comparing with all points. Deterministic. Slow: some thousand operations a value.
 #pragma once
 
 #include <vector>
@@ -9,26 +9,26 @@
 namespace millrace {
 
 enum class IqSigns : uint8_t {
-  free,   // a bit for each value
-  even,   // an even number of eight
-  shift,  // none; a group of values is shifted up or down
+  free,   // one bit for each value
+  even,   // the number of minus signs in eight values is even
+  shift,  // no signs; a group of values is shifted up or down
 };
 
 struct IqGrid {
   const uint16_t* points = nullptr;
   int count = 0;
-  int digits = 8;                 // values of a point: 8 or 4
+  int digits = 8;                 // number of values of a point: 8 or 4
   const int8_t* codes = nullptr;  // [16]
   float unit = 1;
   IqSigns signs = IqSigns::free;
-  int shifted = 8;        // values that share a shift
-  int scale_values = 16;  // values of a sub-block
-  int most_scale = 31;    // 2 s + 1
+  int shifted = 8;        // number of values that share a shift
+  int scale_values = 16;  // number of values of a sub-block
+  int most_scale = 31;    // maximum of 2 s + 1
 };
 
 struct IqChoice {
-  uint16_t point[64];  // index in the grid, of each group
-  uint8_t signs[32];   // signs of each 8 values; IqSigns::shift: 1 if down
+  uint16_t point[64];  // index in the grid, for each group
+  uint8_t signs[32];   // signs for each 8 values; for IqSigns::shift, 1 if shifted down
   uint8_t scale[16];   // s of each sub-block
   uint16_t d;          // f16
 };
@@ -50,12 +50,12 @@ class IqRounding {
   float guess_scale(const float* x) const;
 
   IqGrid grid_;
-  std::vector<float> values_[2];  // [digit][point], shifted up and down (alike without shifts)
+  std::vector<float> values_[2];  // [digit][point], shifted up and shifted down; both are equal without shifts
   std::vector<float> norms_[2];
   std::vector<float> scores_;
 };
 
-// `store` writes a choice in the format's layout.
+// Encodes rows. `store` writes a choice in the format's layout.
 template <int kBytes>
 void encode_iq(const float* source, uint8_t* destination, int64_t n, const IqGrid& grid,
                void (*store)(const IqChoice&, uint8_t*)) {

@@ -1,6 +1,6 @@
-// The encoder of the K formats with a scale and a minimum per sub-block (Q2_K, Q4_K, Q5_K), up to packing: each
-// sub-block has its own affine fit, the fits are rounded to multiples of d and dmin, and the values are rounded with
-// the scales as they will be decoded. Pure function.
+// The encoder of the K formats that have a scale and a minimum for each sub-block (Q2_K, Q4_K, Q5_K), without packing.
+// Each sub-block has a separate affine fit. Scales and minima are rounded to multiples of d and dmin, and then the
+// values are rounded with these rounded scales. Pure function.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct KAffineBlock {
   uint8_t q[256];
 };
 
-// `weights` as in scale_fit.h. Sub-blocks of 256 / sub_blocks values; q in 0 .. levels, scales and minima in 0 ..
-// scale_levels.
+// `x`: 256 values. `sub_blocks`: number of sub-blocks. q is in 0 .. levels; scales and minima are in 0 .. scale_levels.
+// `weights`: as in scale_fit.h.
 KAffineBlock fit_k_affine(const float* x, int sub_blocks, int levels, int scale_levels, const float* weights);
 
 }  // namespace millrace

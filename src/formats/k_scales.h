@@ -1,4 +1,5 @@
-// How the K formats pack the 6-bit scales of their sub-blocks into 12 bytes. Pure functions. Both packings are frozen.
+// Packs and unpacks the 6-bit scales of the K formats' sub-blocks, 12 bytes a block. Pure functions. Both packings are
+// frozen.
 //
 // Q4_K, Q5_K: 8 scales s and 8 minima m, unsigned.
 //

@@ -1,7 +1,7 @@
-// Chooses the scales of a block by a small deterministic search. For each candidate around the scale that just covers
-// the range, it rounds the values and computes the least-squares scale for these roundings. The smallest squared error
-// wins, the first one on ties. `weights`: factor of each value's squared error; null: all 1. Pure functions, no
-// allocation. Sums are in double, in index order.
+// Chooses the scales of a block by a small deterministic search. Candidates are near the scale that exactly covers the
+// range. For each candidate, it rounds the values and computes the least-squares scale for the rounded values. The
+// scale with the smallest squared error is used, the first one in a tie. `weights`: factor of each value's squared
+// error; null: all 1. Pure functions, no allocation. Sums are in double precision, in index order.
 #pragma once
 
 #include <cmath>
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// value = scale * round(value / scale) for a symmetric grid. `end` is the grid's longest end (-8 for -8 .. 7):
-// candidates map the value of largest magnitude to end + t / 10 * |end| / 8, t = -steps .. steps. round_to_grid(float)
-// -> float.
+// Fits value = scale * level, where round_to_grid(value / scale) returns the level. `end`: the level of largest
+// magnitude (-8 for -8 .. 7). Candidates map the value of largest magnitude to end + t / 10 * |end| / 8 for t = -steps
+// .. steps.
 template <typename RoundToGrid>
 float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_to_grid,
                 const float* weights = nullptr) {

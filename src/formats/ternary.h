@@ -6,14 +6,15 @@
 namespace millrace {
 
 inline constexpr int kTernaryValues = 256;
-inline constexpr int kTq1ScaleAt = 52, kTq2ScaleAt = 64;  // bytes, in a block
+inline constexpr int kTq1ScaleAt = 52, kTq2ScaleAt = 64;  // byte offsets of the scale in a block
 
-// Levels 0 to 2 (of damaged TQ2_0 blocks also 3); value = d * (level - 1).
+// Unpack a block to levels 0 to 2 (also 3 in damaged TQ2_0 blocks); value = d * (level - 1).
 void unpack_tq1_0(const uint8_t* block, uint8_t* levels);
 void unpack_tq2_0(const uint8_t* block, uint8_t* levels);
 
-// The scale and the levels of plain rounding, as Li et al., 2016, "Ternary Weight Networks" choose them: values above
-// 0.7 of the mean magnitude count, and their own mean is the scale. Ternary values stay as they are.
+// Returns the scale of plain rounding and writes its levels. As in Li et al., 2016, "Ternary Weight Networks", the
+// scale is the mean magnitude of all values whose magnitude exceeds 0.7 times the mean of all. Values that are
+// already ternary are preserved.
 inline F16Scale fit_ternary(const float* x, uint8_t* levels) {
   double sum = 0, above = 0;
   int count = 0;

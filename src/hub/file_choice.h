@@ -1,4 +1,4 @@
-// Selects the files of a repository that make up the requested model.
+// Selects the files of the requested model in a repository.
 #pragma once
 
 #include <string>
@@ -13,9 +13,10 @@ struct FileChoice {
   std::string main;                // the file to open, or "" for the folder
 };
 
-// `wanted` is a file name, a quantization such as Q4_K_M (in any case), or "": the Q4_K_M GGUF, else Q8_0, else the
-// first GGUF, else the safetensors with their configuration and tokenizer. A split GGUF includes all its parts. Errors:
-// user, listing the available files.
+// Selects from the repository's files `all`. `wanted`: a file name, a quantization such as Q4_K_M (upper or lower
+// case), or "". For "", selects the first of these that exists: the Q4_K_M GGUF, the Q8_0 GGUF, any GGUF, the
+// safetensors with their configuration and tokenizer. A split GGUF includes all its parts. Errors: user; the message
+// lists the available files.
 Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::string& wanted);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// HTTP/1.1 GET for downloads from a hub, with TLS verified against the system's certificate authorities. Uses sockets
-// and OpenSSL directly and Beast's parser. Blocking, one connection per request.
+// HTTP/1.1 GET for downloads from a hub. TLS certificates are verified against the system's authorities. Uses sockets,
+// OpenSSL and the parser of Boost.Beast. Blocking, one connection per request.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct HubUrl {
 
 // Errors: user (not http:// or https://, no host, spaces or control characters).
 Result<HubUrl> parse_hub_url(std::string_view text);
-// Resolves a `location` header in an answer from `base`. Errors: as parse_hub_url; user (from https to http).
+// Resolves the `location` header of an answer from `base`. Errors: those of parse_hub_url(), user (a redirect from
+// https to http).
 Result<HubUrl> redirect_url(const HubUrl& base, std::string_view location);
 
 struct HttpAnswer {
@@ -37,14 +38,14 @@ struct HttpAnswer {
 struct HttpGet {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string bearer;           // sent to the first host only, not to redirect targets
-  double timeout_seconds = 30;  // without receiving a byte
+  double timeout_seconds = 30;  // maximum time without receiving a byte
   int most_redirects = 5;
-  // Receives the body in parts, except those of redirects; returns false to stop and close the connection.
+  // Receives the body in parts, but not the bodies of redirects. Returns false to stop and close the connection.
   std::function<bool(const HttpAnswer&, std::string_view)> body;
 };
 
-// Follows redirects. `*last`, if not null, is set to the URL of the final answer. Errors: network (no connection,
-// connection lost, timeout), corrupt (not HTTP), user (the URL, too many redirects).
+// Sends the request and follows redirects. `last`: if not null, set to the URL of the final answer. Errors: network (no
+// connection, connection lost, timeout), corrupt (the answer is not HTTP), user (an invalid URL, too many redirects).
 Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last = nullptr);
 
 }  // namespace millrace

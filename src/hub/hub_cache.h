@@ -1,4 +1,5 @@
-// The cache of downloaded models. Uses the layout of Hugging Face's own tools, so that both find each other's files.
+// The cache of downloaded models. It has the layout of Hugging Face's tools, so that millrace and these tools find each
+// other's files.
 //
 //     $HF_HUB_CACHE, or $HF_HOME/hub, or ~/.cache/huggingface/hub
 //       models--OWNER--NAME/
@@ -19,21 +20,22 @@
 
 namespace millrace {
 
-// "OWNER/NAME", "OWNER/NAME:FILE", optionally prefixed with "hf:".
+// The name of a model on the hub: "OWNER/NAME" or "OWNER/NAME:FILE", optionally prefixed with "hf:".
 struct HubName {
   std::string repository;  // "OWNER/NAME"
-  std::string wanted;      // a file, or a quantization such as Q4_K_M; "": the best available
+  std::string wanted;      // a file, or a quantization such as Q4_K_M; "": see choose_files()
 };
 // Errors: user.
 Result<HubName> parse_hub_name(std::string_view text);
 
-// Relative, without "..", empty parts, backslashes and control characters: safe to append to a folder.
+// Returns true if the path can safely be appended to a folder: it is relative and has no "..", empty parts, backslashes
+// or control characters.
 bool is_safe_path(std::string_view path);
-bool is_hash(std::string_view text);  // 40 or 64 hexadecimal digits
+bool is_hash(std::string_view text);  // true: 40 or 64 hexadecimal digits
 
 class HubCache {
  public:
-  // `folder` "": from the environment.
+  // `folder`: root of the cache; "": determined by the environment.
   explicit HubCache(std::string folder = {});
 
   std::filesystem::path repository(const std::string& name) const;
@@ -47,12 +49,12 @@ class HubCache {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // The commit of a branch, tag or commit as of its last pull.
+  // Returns the commit to which a branch, tag or commit referred when it was last pulled.
   std::optional<std::string> commit_of(const std::string& name, const std::string& revision) const;
   Result<void> set_commit(const std::string& name, const std::string& revision, const std::string& commit) const;
-  // The complete files of a snapshot, by their names in the repository.
+  // Returns the complete files of a snapshot, by their names in the repository.
   std::vector<std::string> files(const std::string& name, const std::string& commit) const;
-  // Links `file` of the snapshot to its blob.
+  // Creates the link from `file` of the snapshot to its blob.
   Result<void> link(const std::string& name, const std::string& commit, const std::string& file,
                     const std::string& hash) const;
 
@@ -60,12 +62,12 @@ class HubCache {
   std::filesystem::path folder_;
 };
 
-// $HF_TOKEN, or the contents of $HF_TOKEN_PATH or the cache's token file; "": none.
+// Returns $HF_TOKEN, or the contents of the file $HF_TOKEN_PATH, or of the cache's token file; "": no token.
 std::string hub_token();
 bool hub_offline();          // $HF_HUB_OFFLINE
 std::string hub_endpoint();  // $HF_ENDPOINT, or https://huggingface.co
 
-// An exclusive file lock (flock) that excludes other processes and other threads; take() waits for it.
+// An exclusive file lock (flock), which excludes other processes and other threads. take() waits for the lock.
 class FileLock {
  public:
   FileLock() = default;

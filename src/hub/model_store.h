@@ -1,14 +1,15 @@
-// The models on this machine by name: those of the store, with their own template, system prompt, parameters and
-// adapters, and those in the cache shared with Hugging Face's tools (hub_cache.h).
+// ModelStore: the models on this machine, by name. Models of the store have their own template, system prompt,
+// parameters and adapters. Further models are in the cache shared with Hugging Face's tools (hub_cache.h).
 //
 //     $MILLRACE_MODELS, or $XDG_DATA_HOME/millrace/models, or ~/.local/share/millrace/models
 //       names/NAME/TAG/millrace.json   the description; a name may have folders, as in team/model
-//       names/NAME/TAG/model.gguf      hard links to the files it was made from, or copies on another disk
-//       blobs/sha256-HEX               uploads, for models to be made from
-//       used/NAME                      its time is the model's last use
+//       names/NAME/TAG/model.gguf      hard links to the model's source files, or copies on another disk
+//       blobs/sha256-HEX               uploads, from which models can be created
+//       used/NAME                      its modification time is the time of the model's last use
 //       lock                           held while names change
 //
-// A name in the cache is OWNER/NAME:QUANT of a GGUF file, OWNER/NAME of a folder. Thread-safe, also across processes.
+// The name of a model in the cache is OWNER/NAME:QUANT for a GGUF file, and OWNER/NAME for a folder. Thread-safe, also
+// across processes.
 #pragma once
 
 #include <cstdint>
@@ -27,43 +28,45 @@ namespace millrace {
 
 struct StoredModel {
   std::string name;  // without ":latest"
-  std::string path;  // for loading: a file, a folder, or a name that is built in
+  std::string path;  // to load: a file, a folder, or the name of a built-in model
   Modelfile about;   // adapters and the draft with absolute paths; the draft may be the name of a built-in model
-  std::vector<std::string> files;             // all of them, for their sizes
-  std::vector<std::string> draft_files = {};  // files of the draft model; empty if it is built in, or if there is none
+  std::vector<std::string> files;             // all files of the model
+  std::vector<std::string> draft_files = {};  // files of the draft model; empty: it is built in, or there is none
   int64_t bytes = 0;
   int64_t created = 0;  // Unix seconds
-  int64_t used = 0;     // 0: never
-  bool cached = false;  // in the hub's cache, without a description
+  int64_t used = 0;     // Unix seconds of the last use; 0: never
+  bool cached = false;  // the model is in the hub's cache and has no description
 };
 
-// Sources of a model. `files`: paths of a GGUF file, of all its parts, or of a folder's files.
+// The sources from which a model is created.
 struct ModelRecipe {
-  std::vector<std::string> files;
-  std::string built_in;  // instead of files
-  Modelfile about;       // `from` is only shown; `draft` is the name of a built-in model if there are no draft_files
+  std::vector<std::string> files;  // a GGUF file, all parts of a GGUF file, or the files of a folder
+  std::string built_in;            // name of a built-in model, instead of files
+  Modelfile about;                 // `from` is only shown; without draft_files, `draft` is the name of a built-in model
   std::vector<std::string> draft_files = {};
 };
 
 class ModelStore {
  public:
-  // "": from the environment.
+  // "": determined by the environment.
   explicit ModelStore(std::filesystem::path folder = {}, std::string cache = {});
 
   std::vector<StoredModel> list() const;  // sorted by name
   std::optional<StoredModel> find(std::string_view name) const;
 
-  // Replaces a model of that name. Errors: user (the name), corrupt (a file that is missing), resource (the disk).
+  // Creates the model, or replaces a model of that name. Errors: user (an invalid name), corrupt (a file is missing),
+  // resource (the disk).
   Result<void> create(std::string_view name, const ModelRecipe& recipe) const;
-  // Errors: user (no such model, the new name), resource.
+  // Errors: user (no such model, an invalid new name), resource.
   Result<void> copy(std::string_view from, std::string_view to) const;
   // Deletes the name, and files that no other name uses. Errors: user (no such model), resource.
   Result<void> remove(std::string_view name) const;
   void note_use(std::string_view name) const;
 
-  // `digest`: "sha256:" or "sha256-" and 64 hexadecimal digits. nullopt: there is no such upload.
+  // Returns the file of an upload; nullopt: there is no such upload. `digest`: "sha256:" or "sha256-" and 64
+  // hexadecimal digits.
   std::optional<std::filesystem::path> blob(std::string_view digest) const;
-  // Errors: user (the digest is malformed, or not that of `bytes`), resource.
+  // Stores an upload. Errors: user (the digest is malformed, or differs from the digest of `bytes`), resource.
   Result<void> add_blob(std::string_view digest, std::string_view bytes) const;
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -86,10 +89,11 @@ class ModelStore {
 // Returns true if `name` can be the name of a model: up to three parts of letters, digits and "._-", and a tag.
 bool is_model_name(std::string_view name);
 
-// "hf.co/OWNER/NAME:Q", "hf:OWNER/NAME:Q", "NAME:latest" -> the name as the store writes it.
+// Returns the store's spelling of a name such as "hf.co/OWNER/NAME:Q", "hf:OWNER/NAME:Q" or "NAME:latest".
 std::string canonical_model_name(std::string_view name);
 
-// The files that a path stands for: a file, all parts of a split GGUF file, or a model folder's files; empty: none.
+// Returns the files of the model at `path`: a file, all parts of a split GGUF file, or the files of a folder. Empty:
+// there is no model.
 std::vector<std::string> files_of_model(const std::string& path);
 
 }  // namespace millrace

@@ -3,7 +3,7 @@
 //     HASH.incomplete   full size, with holes for missing pieces
 //     HASH.parts        the piece size (8 bytes, little-endian), then one byte per piece: '1' if complete
 //
-// The user must hold the file's lock. Several threads may write pieces concurrently.
+// The caller must hold the file's lock (HubCache::lock_file()). Several threads may write pieces concurrently.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace millrace {
 
 class PieceFile {
  public:
-  // Resumes an earlier partial download. Errors: resource.
+  // Opens a download; resumes an earlier partial download of the same file. Errors: resource.
   static Result<PieceFile> open(const std::filesystem::path& blob, const RemoteFile& file, int64_t piece_bytes);
   ~PieceFile();
   PieceFile(PieceFile&& other) noexcept;

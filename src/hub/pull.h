@@ -11,8 +11,8 @@
 namespace millrace {
 
 struct PullProgress {
-  int64_t bytes = 0;  // downloaded so far of the selected files
-  int64_t total = 0;
+  int64_t bytes = 0;  // bytes of the selected files that have been downloaded
+  int64_t total = 0;  // bytes of the selected files
 };
 
 struct PullOptions {
@@ -20,15 +20,16 @@ struct PullOptions {
   std::string token = hub_token();
   std::string revision = "main";  // branch, tag or commit
   std::string cache;              // "": from the environment
-  bool offline = hub_offline();   // use only files in the cache
+  bool offline = hub_offline();   // use only files that are in the cache
   int connections = 4;
   int64_t piece_bytes = int64_t{16} << 20;
-  double timeout_seconds = 30;  // without receiving a byte
-  int attempts = 5;             // per piece, without progress in between
-  double wait_seconds = 0.5;    // before the second attempt; doubles for each further one
-  std::function<void(const PullProgress&)>
-      progress;                     // called on the caller's thread several times a second; may be null
-  std::function<bool()> cancelled;  // called as `progress` is; true: stops, a later call can resume; may be null
+  double timeout_seconds = 30;  // maximum time without receiving a byte
+  int attempts = 5;             // maximum attempts per piece without progress
+  double wait_seconds = 0.5;    // wait before the second attempt; doubles for each further attempt
+  // called on the caller's thread several times a second; may be null
+  std::function<void(const PullProgress&)> progress;
+  // called like `progress`; returns true to stop the download, which a later call can resume; may be null
+  std::function<bool()> cancelled;
 };
 
 struct PulledModel {
@@ -39,8 +40,8 @@ struct PulledModel {
   int64_t downloaded = 0;  // bytes that this call downloaded
 };
 
-// Errors: user (no such repository, file or revision, no access, not in the cache), network (no connection), resource
-// (no space), corrupt (size or hash differ from the hub's).
+// Errors: user (no such repository, file or revision; no access; offline and not in the cache), network (no
+// connection), resource (no space), corrupt (a size or hash differs from the hub's).
 Result<PulledModel> pull_model(const HubName& name, const PullOptions& options);
 
 }  // namespace millrace

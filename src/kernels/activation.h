@@ -15,8 +15,9 @@
 //         q8: unit = 1. q8_shift: unit = max|x| of the row / 127 / 2^12, and products need no scale: a dot is
 //         shifted, and the sum of a row is multiplied by the unit once. A group 2^12 or more times smaller than the
 //         row's largest value has fewer than 7 bits of precision.
-// Rows are whole cache lines. Not stored on disk. If the largest magnitude of a group (q8) or of the row (q8_shift) is
-// below 2^-100, it becomes zeros; a NaN or an infinity makes the scale or the unit NaN, so that it shows in the output.
+// Rows are whole cache lines, and are not stored on disk. If the largest magnitude of a group (q8) or of the row
+// (q8_shift) is below 2^-100, the group or row becomes zeros. A NaN or an infinity makes the scale or the unit NaN, so
+// the outputs are NaN.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@
 
 namespace millrace {
 
-// Always inlined: files with instruction-set flags use these functions too.
+// Always inlined, because files with instruction-set flags also use these functions.
 inline constexpr int64_t kActivationPad = 64;
 inline constexpr int64_t kActivationGroup = 32;
 
@@ -34,7 +35,7 @@ inline constexpr int64_t kActivationGroup = 32;
 }
 [[gnu::always_inline]] constexpr int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-inline constexpr int64_t kQ8ShiftAt = 32;  // bytes into a record
+inline constexpr int64_t kQ8ShiftAt = 32;  // byte offsets in a record
 inline constexpr int64_t kQ8ScaleAt = 36;
 inline constexpr int64_t kQ8SumAt = 40;
 inline constexpr int64_t kQ8StartAt = 44;
@@ -43,13 +44,13 @@ inline constexpr int64_t kQ8GroupBytes = 56;
 inline constexpr int kQ8StartBits = 3;   // log2 of the factor 8 in `start`
 inline constexpr int kQ8MostShift = 12;  // the largest int8 dot, 32 * 128 * 127, times 2^12 fits in an int32
 
-// Offset of the unit in a row of n values.
+// Returns the offset of the unit in a row of n values.
 [[gnu::always_inline]] constexpr int64_t q8_unit_at(int64_t n) {
   return padded_values(n) / kActivationGroup * kQ8GroupBytes;
 }
 
-// Row stride: an odd number of cache lines. A tile of tokens reads the same column of many rows at once. Rows at a
-// distance of a multiple of 4096 bytes would all map to the same few lines of L1.
+// Returns the row stride, an odd number of cache lines. A tile of tokens reads the same column of many rows at once; if
+// the stride were a multiple of 4096 bytes, they would all map to the same few lines of L1.
 [[gnu::always_inline]] constexpr int64_t activation_row_bytes(Activation kind, int64_t n) {
   int64_t bytes = 0;
   switch (kind) {

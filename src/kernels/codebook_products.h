@@ -1,5 +1,6 @@
-// Products of matrices with a codebook (tensor/codebook.h), all with int8 inputs and in the order of sums of Q8_0
-// (quant_shape.h): exact integer dots of 32 columns, each times a scale of the row and, for some, of the columns.
+// Products of matrices with a codebook (tensor/codebook.h). All use int8 inputs and the order of sums of Q8_0
+// (quant_shape.h): exact integer dots of 32 columns, each times a scale of the row and, in some layouts, of the
+// columns.
 //
 // table16   tables of at most 16 single weights, each for whole groups of 32 columns of a row (codebook_is_table16()),
 //           and rounded to 8 bits under a scale of its own, in f32 (codebook_table16()).
@@ -18,9 +19,10 @@ namespace millrace {
 
 struct Codebook;
 
-// In which a matrix with this codebook is multiplied: table16_indices(), codeword_indices(), or Q8_0.
+// Returns the format in which a matrix with this codebook is multiplied: table16_indices(), codeword_indices(), or
+// Q8_0.
 const Format& codebook_format(const Codebook& book);
-// A bound of the weights' magnitudes, and the largest that Q8_0 can hold.
+// Returns an upper bound of the weights' magnitudes. kMaxQ8Weight: the largest magnitude that Q8_0 can hold.
 double largest_weight(const Codebook& book);
 inline constexpr double kMaxQ8Weight = 65504.0 * 127;
 

@@ -1,7 +1,7 @@
-// Levels of columns: the values of one channel in all tokens that share a scale, for 32 channels at a time, so that
-// rows of channels are vectors. KV codecs that scale along tokens encode a full block with these functions (kv/codecs).
-// One source of loops is compiled for several instruction sets, with the same results, bit for bit. Pure functions of
-// their arguments.
+// Encodes columns to levels. A column is the values of one channel in all tokens that share a scale. 32 columns are
+// processed at a time, so that a token's channels are vectors. KV codecs whose scales are shared along tokens encode a
+// full block with these functions (kv/codecs). One source of loops is compiled for several instruction sets, with
+// bit-identical results. Results depend only on the arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,44 +10,44 @@
 
 namespace millrace {
 
-inline constexpr int64_t kColumns = 32;  // whole units of levels (AffineRows) of any number of bits
+inline constexpr int64_t kColumns = 32;  // whole units of levels (AffineRows) for every number of bits
 inline constexpr int64_t kMaxColumnTokens = 128;
 
 struct ColumnLevels {
   int64_t tokens = 0;           // 1 to kMaxColumnTokens
-  const float* rows = nullptr;  // [tokens] rows at a distance of `stride`, finite
+  const float* rows = nullptr;  // [tokens] rows, finite; `stride` floats from row to row
   int64_t stride = 0;
   int bits = 4;            // bits of a level
-  uint8_t* out = nullptr;  // units of the levels of each token, at a distance of `out_stride`
+  uint8_t* out = nullptr;  // units of levels of each token; `out_stride` bytes from token to token
   int64_t out_stride = 0;
   alignas(64) float low[kColumns];  // smallest value of each column
   float high[kColumns];
-  // The grid of each column, on which a value is at (value - zero) * inverse: the inverse of step, or 0 where that is
-  // 0.
+  // The grid of each column: the place of a value is (value - zero) * inverse. inverse is 1 / step, or 0 if step is 0.
   float zero[kColumns], step[kColumns], inverse[kColumns];
   uint16_t zero_bits[kColumns], step_bits[kColumns];  // zero and step as f16
   int32_t place[kColumns];
 };
 
 struct ColumnLevelKernels {
-  void (*ranges)(ColumnLevels& c);  // sets low and high
-  // Variant that first copies the rows to `to`, at a distance of kColumns; c.rows is the copy from then on.
+  void (*ranges)(ColumnLevels& c);  // sets `low` and `high`
+  // Variant that first copies the rows to `to`, with kColumns floats from row to row, and sets c.rows to the copy.
   void (*copied_ranges)(ColumnLevels& c, float* to);
-  // Sets place to the token of the value that is farthest from the median of its column, the first of equal ones. Needs
-  // low and high.
+  // Sets `place` to the token whose value is farthest from the median of its column; the first token in a tie. `low`
+  // and `high` must be set.
   void (*farthest)(ColumnLevels& c);
-  // Rounds 32 numbers of at most 65504 to the nearest f16: the f16 bits, and the rounded values.
+  // Rounds 32 numbers of magnitude at most 65504 to the nearest f16. Writes the f16 bits and the rounded values.
   void (*round_halves)(const float* x, uint16_t* halves, float* rounded);
-  // Computes the grids of the ranges as the nearest f16. A grid begins at the low end and has `top` steps to the high
-  // one, both times `clip`; or it begins in the middle, with one step to each end. Returns true if all ends are at most
-  // 65504.
+  // Compute the grids from `low` and `high`, rounded to f16. grids_from_low(): a grid begins at low * clip and has
+  // `top` steps to high * clip. grids_from_middle(): it begins in the middle, with one step to each end. Return true if
+  // all ends are at most 65504.
   bool (*grids_from_low)(ColumnLevels& c, float clip, float top);
   bool (*grids_from_middle)(ColumnLevels& c);
-  // Stores levels: the nearest whole number from 0 to 2^bits - 1 on the grid.
+  // Stores levels: the integer from 0 to 2^bits - 1 that is nearest to a value's place on the grid.
   void (*whole_levels)(ColumnLevels& c);
-  // The nearest of 2^bits ascending codes on the grid; `middles` are between them, 2^bits - 1.
+  // Stores levels: the index of the nearest of 2^bits ascending codes on the grid. `middles`: the 2^bits - 1 midpoints
+  // between codes.
   void (*code_levels)(ColumnLevels& c, const float* middles);
-  // Variant for codes that are symmetric about zero; `middles`: of the upper half, 2^(bits - 1) - 1 numbers.
+  // Variant for codes that are symmetric about zero. `middles`: the 2^(bits - 1) - 1 midpoints of the upper half.
   void (*symmetric_levels)(ColumnLevels& c, const float* middles);
   RowLevelKernels row;
 };

@@ -1,5 +1,6 @@
-// The functions that fill a KernelTable: one per (kernel family, set of features), each defined in its own file so that
-// it can be compiled with its own flags. make_kernel_table() calls them from fewer features to more.
+// The functions that fill a KernelTable, one for each kernel family and set of CPU features. Each is defined in a
+// separate file, which is compiled with the flags of its features. make_kernel_table() calls them in the order from
+// fewer features to more.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -31,7 +32,8 @@ void add_matmul_quant_dotprod(KernelTable& table);
 void add_matmul_quant_i8mm(KernelTable& table);
 void add_matmul_bf16_armbf16(KernelTable& table);
 
-// The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
+// Returns the kernel of a quantized format for few tokens, with which tiles are not faster. `source`: the format's
+// index in kQuantShapes.
 using QuantRun = void (*)(const MatmulArgs& args);
 QuantRun quant_run_avx512vnni(int source);
 QuantRun table16_run_avx512vnni();    // for tables of at most 16 weights

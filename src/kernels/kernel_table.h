@@ -1,6 +1,7 @@
-// KernelTable: plain function pointers, filled from ref/ first and then overwritten by each instruction set that the
-// machine has. Kernels are noexcept, allocate nothing, and reduce in an order that depends only on the length of the
-// reduced axis, never on the number of tokens, threads or streams (same request, same bits).
+// KernelTable: function pointers to kernels. make_kernel_table() fills it with the kernels of ref/, and then overwrites
+// these with the kernels of each instruction set that the machine has. Kernels are noexcept and allocate nothing. The
+// order of a reduction depends only on the length of the reduced axis, so a result does not depend on the number of
+// tokens, threads or streams.
 #pragma once
 
 #include <cstdint>
@@ -19,48 +20,50 @@ struct Codebook;     // tensor/codebook.h
 // ---- matmul -------------------------------------------------------------------------------------
 struct MatmulArgs {
   const uint8_t* weights = nullptr;  // packed by MatmulKernel::pack
-  int64_t rows = 0;                  // outputs of the whole matrix
+  int64_t rows = 0;                  // number of outputs of the whole matrix
   int64_t cols = 0;                  // inputs
-  int64_t row_begin = 0;             // this call's outputs; row_begin is a multiple of row_tile
+  int64_t row_begin = 0;  // this call's outputs are [row_begin, row_end); row_begin is a multiple of row_tile
   int64_t row_end = 0;
   const uint8_t* x = nullptr;  // [tokens] rows in the format's Activation (kernels/activation.h)
   int64_t x_stride = 0;        // bytes from one activation row to the next
   int64_t tokens = 0;
   float* y = nullptr;                  // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
   int64_t y_stride = 0;                // floats
-  const Codebook* codebook = nullptr;  // for kernels of codebooks
-  // Tokens from which a kernel with two ways multiplies in tiles, at least 1; 0: its own number. Bits are the same.
+  const Codebook* codebook = nullptr;  // only for kernels of codebooks
+  // Minimum number of tokens (at least 1) with which a kernel multiplies in tiles, if it can also multiply without
+  // them; 0: MatmulKernel::tiles_from. The bits do not depend on it.
   int64_t tiles_from = 0;
 };
 
-// One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many (GEMM),
-// bit-identical.
+// The packed layout and the kernel for one format on one instruction set. One token (GEMV) and many tokens (GEMM) give
+// the same bits.
 struct MatmulKernel {
   const Format* format = nullptr;
   const char* layout = "";  // name of the packed layout, for inspect and bench
-  int row_tile = 1;         // outputs packed together; work is split at multiples of it
+  int row_tile = 1;         // number of outputs that are packed together; work is split at multiples of it
   int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;
-  // Packs rows [row_begin, row_end) (row_begin a multiple of row_tile) of a stored matrix; `scales` may be null.
+  // Packs rows [row_begin, row_end) of a stored matrix. row_begin: a multiple of row_tile. `scales`: may be null.
   void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
                int64_t row_end, uint8_t* packed) = nullptr;
   void (*run)(const MatmulArgs& args) = nullptr;
-  // For matrices with a codebook: packing functions instead of the two above; `takes` returns true for codebooks that
-  // the kernel multiplies. Null: the kernel is for a format. Codebook::entries and row_scales are not read after
+  // For matrices with a codebook, these functions replace packed_bytes and pack. takes() returns true for codebooks
+  // that the kernel supports. Null: the kernel is for a format. Codebook::entries and row_scales are not read after
   // packing.
   bool (*takes)(const Codebook& book) = nullptr;
   int64_t (*codebook_bytes)(const Codebook& book, int64_t rows, int64_t cols) = nullptr;
   void (*pack_codebook)(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
                         uint8_t* packed) = nullptr;
-  // for kernels with two ways: tokens from which it multiplies in tiles; 0: it has only one way
+  // For kernels that can multiply with and without tiles: minimum number of tokens for tiles; 0: the kernel has only
+  // one way.
   int64_t tiles_from = 0;
-  // Multiplies rows [row_begin, row_end), a multiple of stored_rows, by at most stored_tokens tokens as they are
-  // stored: `weights` is the first of them. The bits are those of run(). False: a scale is NaN or infinite. Null: rows
-  // have to be packed.
+  // Multiplies rows in their stored form, without packing, by at most stored_tokens tokens. `weights`: the stored row
+  // row_begin. The number of rows is a multiple of stored_rows. The bits are those of run(). Returns false if a scale
+  // is NaN or infinite. Null: rows must be packed.
   bool (*run_stored)(const MatmulArgs& args) = nullptr;
   int64_t stored_rows = 1;
   int64_t stored_tokens = 0;
-  // For kernels that compute tables from the inputs in each call with few tokens: number of rows whose products take as
-  // long as the tables. 0: it computes none.
+  // For kernels that compute tables from the inputs in each call with few tokens: the number of rows whose products
+  // take as long as these tables. 0: no tables.
   int64_t start_rows = 0;
 
   bool operator==(const MatmulKernel&) const = default;
@@ -72,26 +75,27 @@ struct MatmulKernel {
 // splits are independent of batch, threads and prefill chunks.
 inline constexpr int64_t kAttentionPartition = 256;
 inline constexpr float kUnifiedRange[2] = {0x1p-60f, 0x1p60f};  // exclusive
-inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys and values have different formats
-inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_tiles reads
+inline constexpr int64_t kMaxMixedHeadDim = 1024;  // maximum head dim if keys and values have different formats
+inline constexpr int64_t kMaxTilesHeadDim = 512;   // maximum head dim that attend_tiles supports
 
 inline constexpr int kMaxCode = 63;
-inline constexpr int64_t kTurnTokens = 32;  // tokens that KeyTurns::offsets is for
-inline constexpr int64_t kMaxOutliers = 4;  // maximum for a group of levels
+inline constexpr int64_t kTurnTokens = 32;  // number of tokens in KeyTurns::offsets
+inline constexpr int64_t kMaxOutliers = 4;  // maximum number of outliers in a group of levels
 
 // How keys that were stored before RoPE are rotated to their positions. A token's angle is the sum of the angle of its
 // block, the angle of its place in the block, and, for kernels that work on kTurnTokens tokens at a time, the angle of
 // its place among them.
 struct KeyTurns {
-  int64_t pairs = 0;                       // rotated, of the first 2 pairs dims; 0: no keys are
-  bool half = false;                       // as KernelTable::rope
-  const float* blocks = nullptr;           // [block][cos, sin][pairs]
-  const float* rows = nullptr;             // [token of a block][cos, sin][pairs]
-  const float* offsets = nullptr;          // [pair][cos, sin][kTurnTokens]
-  const int16_t* whole_offsets = nullptr;  // the offsets, times 32767
+  int64_t pairs = 0;               // number of rotated pairs, in the first 2 * pairs dims; 0: keys are not rotated
+  bool half = false;               // see KernelTable::rope
+  const float* blocks = nullptr;   // [block][cos, sin][pairs]
+  const float* rows = nullptr;     // [token of a block][cos, sin][pairs]
+  const float* offsets = nullptr;  // [pair][cos, sin][kTurnTokens]
+  const int16_t* whole_offsets = nullptr;  // the offsets as integers, times 32767
 };
 
-// A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
+// The layout of a block of encoded keys or values of one KV head. Values are decoded as in AffineRows, but not rounded
+// to f16.
 //
 //   tile   levels [tokens][stride bytes] | scales, f16 | zeros, f16
 //          | outliers, for each scale in the same order: [outliers] of u16 place in its group, f16, which replace the
@@ -99,17 +103,16 @@ struct KeyTurns {
 //          | in a stream's first block, the first tokens' rows, f16 [sink_tokens][dims], as they were before encoding
 struct LevelTiles {
   int bits = 4;
-  // As AffineRows::codes: whole numbers from -kMaxCode to kMaxCode, or, with `turns`, any from -1 to 1.
+  // See AffineRows::codes. Codes are integers from -kMaxCode to kMaxCode, or, with `turns`, any numbers from -1 to 1.
   const float* codes = nullptr;
-  const float* value_codes = nullptr;  // codes of values, if they differ
+  const float* value_codes = nullptr;  // codes of values, if they differ from those of keys
   int64_t stride = 0;
-  int64_t scales_at = 0;  // bytes from the tile's beginning
-  int64_t zeros_at = 0;   // offset of the zeros, likewise
+  int64_t scales_at = 0;  // offset of the scales, in bytes from the tile's beginning
+  int64_t zeros_at = 0;   // offset of the zeros, in bytes
   int64_t key_tokens =
       0;              // tokens that share the scales of the columns of keys, a multiple of 32; 0: groups, as values
-  int64_t group = 0;  // columns of a token under one scale
-  // For keys before RoPE. Null: keys are as attention needs them, and no outliers or first tokens are stored
-  // separately.
+  int64_t group = 0;  // number of columns of a token that share a scale
+  // For keys that are stored before RoPE. Null: keys are stored after RoPE, without outliers or separate first tokens.
   const KeyTurns* turns = nullptr;
   int64_t outliers = 0, outliers_at = 0;
   int64_t sink_tokens = 0, sink_at = 0;
@@ -119,12 +122,12 @@ struct LevelTiles {
 // belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
 // window > 0, s > first_query + i - window.
 //
-// To a kernel, slots only give the order of keys. A caller whose queries do not see every slot (token trees, segments,
-// block lists: Visibility in flow/batch.h) numbers the keys that they see from 0 and points k_blocks and v_blocks at
-// their rows, with block_tokens = 1 if need be; bits do not depend on block_tokens. It may also count from
-// its partition's first key: key_begin = 0, and a first_query relative to that, negative where query 0 is before it.
+// To a kernel, slots define only the order of keys. If queries do not see every slot (token trees, segments, block
+// lists: Visibility in flow/batch.h), the caller numbers the keys that they see from 0 and sets k_blocks and v_blocks
+// to the rows of these keys. block_tokens may then be 1; bits do not depend on it. A caller may also count slots from
+// its partition's first key: key_begin is then 0 and first_query is relative to it, negative if query 0 is before it.
 struct AttentionArgs {
-  const float* q = nullptr;  // query i, head g at q + i * q_stride + g * head_dim; already scaled
+  const float* q = nullptr;  // query i of head g is at q + i * q_stride + g * head_dim; already scaled
   int64_t q_stride = 0;      // floats
   int64_t queries = 0;
   int64_t group = 1;        // query heads that share this KV head
@@ -133,58 +136,58 @@ struct AttentionArgs {
   int64_t first_query = 0;  // slot of query 0
   int64_t key_begin = 0;    // a multiple of kAttentionPartition
   int64_t key_end = 0;      // exclusive, at most key_begin + kAttentionPartition
-  int64_t window = 0;       // 0: all
-  float softcap = 0;        // 0: none; else score = cap * tanh(score / cap)
-  // true: a row's weights are exp(score - unified_max) for any largest score, and `max` is unified_max. No maximum is
-  // searched, and partials join without scaling (Hong et al., 2023, "FlashDecoding++"). A row whose sum of weights is
-  // not within kUnifiedRange is computed again relative to its own maximum. Where weights are rounded to bf16,
-  // unified_max is first raised to a whole power of two.
+  int64_t window = 0;       // number of keys in the window; 0: no window
+  float softcap = 0;        // 0: none; otherwise score = softcap * tanh(score / softcap)
+  // true: all weights are exp(score - unified_max), and `max` is set to unified_max. So no maximum is computed, and
+  // partials are joined without scaling (Hong et al., 2023, "FlashDecoding++"). If a row's sum of weights is not within
+  // kUnifiedRange, the row is computed again relative to its own maximum. If weights are rounded to bf16,
+  // exp(unified_max) is first rounded up to a power of two.
   bool unify = false;
   float unified_max = 0;
   // Block b holds slots [b * block_tokens, (b + 1) * block_tokens): rows of row_bytes each, in the KV format.
-  const uint8_t* const* k_blocks = nullptr;  // start of this head's rows in each block, indexed from slot 0
-  // v_blocks may be k_blocks: a value then is the first value_dim numbers of its key (latent attention).
+  const uint8_t* const* k_blocks = nullptr;  // address of this head's rows in each block, from the block of slot 0 on
+  // If v_blocks equals k_blocks, a value is the first value_dim numbers of its key (latent attention).
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
   int64_t row_bytes = 0;        // bytes from one slot's row to the next
-  int64_t value_row_bytes = 0;  // bytes of a row of values, if they differ; 0: row_bytes
-  // For the kernel of any formats: decoders of rows of head_dim values.
+  int64_t value_row_bytes = 0;  // bytes from one row of values to the next; 0: row_bytes
+  // Decoders of rows of head_dim values, for KernelTable::any_attention.
   void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
-  // Bytes from each row to another one in the same format, which is added to it (kv/row_residuals.h); arithmetic is in
-  // f32 then. 0: there is none. Not of tiles.
+  // Bytes from each row to its residual in the same format, which is added to it (kv/row_residuals.h). Arithmetic is
+  // then in f32. 0: no residuals. Not for tiles.
   int64_t residual_offset = 0;
-  // For KernelTable::attend_tiles: blocks before slot `encoded_end` are such tiles. Blocks have a multiple of 32
-  // tokens.
+  // For KernelTable::attend_tiles: blocks before slot `encoded_end` are tiles with this layout. Blocks have a multiple
+  // of 32 tokens.
   const LevelTiles* tiles = nullptr;
   int64_t encoded_end = 0;
-  // places of blocks in the stream, for LevelTiles::turns, in the order of k_blocks; null: their numbers
+  // Places of the blocks in the stream, in the order of k_blocks, for LevelTiles::turns; null: block b is at place b.
   const int32_t* places = nullptr;
-  int64_t key_ahead = 0;  // blocks also hold the slots up to here, which a later call reads: worth prefetching
-  bool cold = false;      // no previous call had these keys in its key_ahead
+  int64_t key_ahead = 0;  // end of the slots that later calls will read; may be prefetched from the same blocks
+  bool cold = false;      // true: no previous call had these keys before its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
-  float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition
+  float* max = nullptr;  // [queries * group]; -inf if the row sees no key of this partition
   float* sum = nullptr;  // [queries * group]
   float* acc = nullptr;  // [queries * group, value_dim]
   float* top = nullptr;  // [queries * group]: the largest score, which `max` may exceed; not with `unify`. May be null
-  // Not null: only the scores are written, of key s of row r to scores[r * score_stride + s - key_begin], and values
-  // are not read. Scores of keys that the row does not see may have any value if the same 32 keys contain seen ones.
-  // Not for tiles.
+  // If not null, only scores are written, and values are not read. The score of row r and key s is at scores[r *
+  // score_stride + s - key_begin]. If a row sees only some of 32 keys, the scores of the others may have any value. Not
+  // for tiles.
   float* scores = nullptr;
   int64_t score_stride = 0;  // a multiple of 32
 };
 
-// Returns true if a row's sum of weights under a unified maximum can be used; false if it is NaN.
+// Returns true if a row's sum of weights with a unified maximum can be used; false also for NaN.
 [[gnu::always_inline]] inline bool within_unified_range(float sum) {
   return sum > kUnifiedRange[0] && sum < kUnifiedRange[1];
 }
 
-// Always inlined: files with instruction-set flags use it too.
+// Always inlined, because files with instruction-set flags also use it.
 [[gnu::always_inline]] inline int64_t value_dim_of(const AttentionArgs& a) {
   return a.value_dim > 0 ? a.value_dim : a.head_dim;
 }
 
-// Place of the block that holds `slot`.
+// Returns the place of the block that holds `slot`.
 [[gnu::always_inline]] inline int64_t place_of_block(const AttentionArgs& a, int64_t slot) {
   const int64_t block = slot / a.block_tokens;
   return a.places ? a.places[block] : block;
@@ -197,16 +200,17 @@ struct AttentionArgs {
 struct AttentionKernel {
   const Format* kv_format = nullptr;
   void (*run)(const AttentionArgs& args) = nullptr;
-  // Heads of up to this many dims are multiplied in bf16. Weights, as 2^x times an integer power of two, are rounded to
-  // the nearest even bf16. So are queries, keys and values, unless levels are multiplied as bytes. Sums are f32. Larger
-  // heads use f32; 0: all heads do.
+  // Maximum head dim for bf16 arithmetic; larger heads use f32. 0: all heads use f32. In bf16 arithmetic, weights
+  // (relative to a power of two) are rounded to bf16, to nearest even. Queries, keys and values are rounded in the same
+  // way, unless levels are multiplied as bytes. Sums are f32.
   int64_t bf16_head_dim = 0;
-  const Format* value_format = nullptr;  // null: that of keys
+  const Format* value_format = nullptr;  // null: the format of keys
 
   bool operator==(const AttentionKernel&) const = default;
 };
 
-// Fast encode / decode of whole rows, e.g. new keys into the cache. Bit-identical to the Format's own codec.
+// Fast encoding and decoding of whole rows, for example of new keys into the cache. Bit-identical to the Format's
+// codec.
 struct RowCodec {
   const Format* format = nullptr;
   void (*encode)(const float* source, uint8_t* destination, int64_t n) = nullptr;
@@ -215,19 +219,20 @@ struct RowCodec {
   bool operator==(const RowCodec&) const = default;
 };
 
-// Rows of levels under scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even; the sum is
-// exact in f32 except for its last bit, so every instruction set computes the same bits). Levels are packed in units of
-// affine_unit_values(bits) values: byte j of the first 8 holds values j, j + 8, ... from the lowest bits on. With 3
-// bits these are the lower two, and 4 bytes follow whose bit i is the highest of value i.
+// Rows of levels with scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even). The sum is
+// exact in f32 except for its last bit, so every instruction set computes the same bits. Levels are packed in units of
+// affine_unit_values(bits) values. Byte j of a unit's first 8 bytes holds values j, j + 8, ... from the lowest bits on.
+// With 3 bits, these are the lower two bits, and 4 bytes follow; bit i of these is the highest bit of value i.
 struct AffineRows {
-  int bits = 4;                  // 2, 3 or 4
-  const float* codes = nullptr;  // [16], exact f16s, in place of the levels 0, 1, 2 ...; null: these
+  int bits = 4;  // 2, 3 or 4
+  // [16], numbers that f16 represents exactly and that replace levels 0, 1, 2 ...; null: levels are not replaced.
+  const float* codes = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
   const uint8_t* levels = nullptr;
   int64_t stride = 0;  // bytes from one row to the next: affine_row_bytes(bits, cols)
-  // f16. group > 0: of every `group` columns of each row, [rows][cols / group, rounded up]; a multiple of a unit's
-  // values. group 0: of every column, the same in all rows, [cols].
+  // Scales and zeros are f16. group > 0: one for every `group` columns of each row, [rows][cols / group, rounded up];
+  // `group` is a multiple of affine_unit_values(bits). group 0: one for each column, for all rows, [cols].
   const uint8_t* scales = nullptr;
   const uint8_t* zeros = nullptr;
   int64_t group = 0;
@@ -240,23 +245,24 @@ constexpr int64_t affine_row_bytes(int64_t bits, int64_t cols) {
   return (cols + affine_unit_values(bits) - 1) / affine_unit_values(bits) * affine_unit_bytes(bits);
 }
 
-// Rows of keys of one head, f16, that are rotated in place by RoPE: row t by the sum of two angles.
+// Rows of keys of one head, f16, that RoPE rotates in place. The angle of row t is the sum of two angles.
 struct RotatedRows {
   uint8_t* rows = nullptr;  // [count][dim]
   int64_t count = 0, dim = 0;
-  int64_t rotated = 0;                // dims, the first ones, as of KernelTable::rope
+  int64_t rotated = 0;                // number of rotated dims, see KernelTable::rope
   bool half = false;                  // as KernelTable::rope
-  bool back = false;                  // by the opposite angles
-  const float* block_turn = nullptr;  // rotation of all rows, [cos, sin][rotated / 2]
-  const float* row_turns = nullptr;   // [count][cos, sin][rotated / 2]
+  bool back = false;                  // true: rotates by the negative angles
+  const float* block_turn = nullptr;  // angle of all rows, [cos, sin][rotated / 2]
+  const float* row_turns = nullptr;   // angle of each row, [count][cos, sin][rotated / 2]
 };
 
-// ---- selective state spaces ---------------------------------------------------------------------
-// One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
-// to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
-// bits as several calls, and other channels in the call do not change it.
+// ---- selective state spaces --------------------------------------------------------------------- Arguments for
+// consecutive tokens of one stream and some of its channels. Arrays of [.., channels] have `stride` floats from one row
+// to the next. The bits of a channel do not depend on other channels of the call, or on the number of calls into which
+// tokens are split.
 
-// y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]); `window` holds the inputs before the first token.
+// Computes y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]). `window` holds the inputs before the first
+// token.
 struct CausalConvArgs {
   int64_t tokens = 0;
   int64_t channels = 0;
@@ -271,8 +277,8 @@ struct CausalConvArgs {
   int64_t y_stride = 0;
 };
 
-// With s = softplus(step): state[n] = exp(s * a[n]) * state[n] + s * x * b[n], and then
-// y = (d * x + sum over n of state[n] * c[n]) * silu(z).
+// Computes state[n] = exp(s * a[n]) * state[n] + s * x * b[n], where s = softplus(step), and then y = (d * x + sum over
+// n of state[n] * c[n]) * silu(z).
 struct SelectiveScanArgs {
   int64_t tokens = 0;
   int64_t channels = 0;
@@ -285,7 +291,7 @@ struct SelectiveScanArgs {
   const float* step = nullptr;  // [tokens, channels], before softplus
   float* y = nullptr;           // [tokens, channels]; may be x
   int64_t x_stride = 0;         // stride of x, step and y
-  const float* b = nullptr;     // [tokens, state_values], of all channels
+  const float* b = nullptr;     // [tokens, state_values], for all channels
   const float* c = nullptr;     // [tokens, state_values]
   int64_t b_stride = 0;         // stride of b and c
   const float* z = nullptr;     // [tokens, channels]
@@ -295,24 +301,26 @@ struct SelectiveScanArgs {
 // ---- the table ----------------------------------------------------------------------------------
 struct KernelTable {
   Isa isa = Isa::ref;
-  std::vector<MatmulKernel> matmul;              // one per format
+  std::vector<MatmulKernel> matmul;              // one for each format
   std::vector<MatmulKernel> codebooks;           // later ones are preferred
   std::vector<AttentionKernel> attention;        // one per KV format
-  std::vector<AttentionKernel> mixed_attention;  // for keys and values in different formats, where a kernel is worth it
-  AttentionKernel any_attention;                 // for any formats, by the decoders of its arguments; f32 arithmetic
+  std::vector<AttentionKernel> mixed_attention;  // for some pairs of different formats of keys and values
+  AttentionKernel any_attention;                 // for any formats, with the decoders of its arguments; f32 arithmetic
   std::vector<RowCodec> codecs;                  // one per format
-  // Rows of f16 behind tiles of levels; as the kernel of f16, or with whole numbers. Null: tiles are decoded to rows.
+  // Attention over tiles of levels followed by rows of f16. Tiles are multiplied as the kernel of f16 multiplies rows,
+  // or as integers. Null: callers decode tiles to rows.
   void (*attend_tiles)(const AttentionArgs& args) = nullptr;
 
-  // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
+  // Rounds n values to an activation row of `kind`. `destination`: activation_row_bytes(kind, n) bytes.
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
 
-  // Adds a partial to the total of the previous partials; an empty one changes nothing.
+  // Adds a partial to the total of the previous partials. An empty partial changes nothing.
   void (*attention_join)(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
                          float* total_max, float* total_sum, float* total_acc) = nullptr;
 
-  // Joins partials in order and divides by the sum: partial p of row r is at max[p * rows + r] etc. Writes out[r *
-  // head_dim ...]; a row that saw no key is set to zeros. `sink`, when not null, adds exp(sink[r % group]) to the sum.
+  // Joins partials in order and divides by the sum. Partial p of row r is at max[p * rows + r], and similarly in sum
+  // and acc. Writes out[r * head_dim ...], zeros for a row that saw no key. If `sink` is not null, exp(sink[r % group])
+  // is added to the sum.
   void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
                           const float* sum, const float* acc, const float* sink, float* out) = nullptr;
 
@@ -325,14 +333,14 @@ struct KernelTable {
   void (*rope)(float* head, const float* cos, const float* sin, int64_t rotated, bool half) = nullptr;
   void (*rotate_rows)(const RotatedRows& rows) = nullptr;
   void (*softmax)(float* x, int64_t n) = nullptr;  // in place
-  // Sum of exp(x - shift); shift is at least the largest finite x. NaN adds nothing, +inf counts as the largest float.
-  // Terms have a relative error of at most 1e-12; up to n + 7 times exp(-700) may be added.
+  // Returns the sum of exp(x - shift). `shift`: at least the largest finite x. NaN adds nothing; +inf counts as the
+  // largest float. Terms have a relative error of at most 1e-12, and the sum may be too large by (n + 7) * exp(-700).
   double (*exp_sum)(const float* x, double shift, int64_t n) = nullptr;
-  // Variant in f32, several times as fast: the sum has a relative error of at most 1e-6, and up to n + 15 times
-  // exp(-86) may be added.
+  // Variant in f32, several times as fast. The sum has a relative error of at most 1e-6, and may be too large by (n +
+  // 15) * exp(-86).
   double (*exp_sum_coarse)(const float* x, float shift, int64_t n) = nullptr;
-  // Selects the x that are at least `least`, in order, +inf as the largest float, each with its index in x plus
-  // `first`. Returns their number. Writes up to n + 16 entries of `out`; NaN is left out.
+  // Selects all x >= `least`, in order. Writes them to `out` with their indices in x plus `first`, and returns their
+  // number. +inf becomes the largest float; NaN is not selected. May write up to n + 16 entries.
   int64_t (*select_from)(const float* x, int64_t n, float least, int32_t first, Candidate* out) = nullptr;
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
@@ -351,21 +359,21 @@ struct KernelTable {
   const MatmulKernel* find_matmul(const Format* format) const;
   const MatmulKernel* find_codebook(const Codebook& book) const;
   const AttentionKernel* find_attention(const Format* kv_format) const;
-  // The fastest for these formats; never null, at worst any_attention.
+  // Returns the fastest kernel for these formats; any_attention if there is no special one.
   const AttentionKernel* find_attention(const Format* keys, const Format* values) const;
   const RowCodec* find_codec(const Format* format) const;
 
   bool operator==(const KernelTable&) const = default;
 };
 
-// Versions of kernels that better versions replace in full: skipped, or added first. The table is the same; a test
+// Controls whether kernels that later versions replace are skipped, or added first. The table is the same; a test
 // compares both.
 enum class Superseded { skipped, added };
 
 // Returns the best version of each kernel for the features in `isa`.
 KernelTable make_kernel_table(Isa isa, Superseded superseded = Superseded::skipped);
 
-// Which version of a kernel family make_kernel_table() takes.
+// The version of a kernel family that make_kernel_table() chooses.
 struct KernelChoice {
   std::string family;
   std::string uses;                  // the feature that the version needs, or "ref"
@@ -373,7 +381,8 @@ struct KernelChoice {
 };
 std::vector<KernelChoice> kernel_choices(Isa isa);
 
-// Used by the files of each feature; a later add replaces the entry of the same format.
+// Add a kernel to the table; called by the files of each CPU feature. A later call replaces the entry of the same
+// format.
 void set_matmul(KernelTable& table, const MatmulKernel& kernel);
 void set_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel);

@@ -1,6 +1,6 @@
-// Registration of every kernel that is not a matmul: attention, norms, RoPE, softmax, activation
-// functions, elementwise arithmetic and row codecs. One file per family and instruction set;
-// make_kernel_table calls the add_ops_* of each level and the versions of attention.
+// Registration of every kernel that is not a matmul: attention, norms, RoPE, softmax, activation functions, elementwise
+// arithmetic and row codecs. There is one file for each family and instruction set. make_kernel_table() calls the
+// add_ops_* of each level and the add_attention_* of each feature.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -12,11 +12,11 @@ using EncodeFunction = void (*)(const float* source, uint8_t* destination, int64
 using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64_t n);
 
 // For the files of an instruction set: registration by format name, and the reference attention for unusual shapes.
-// These files must not call inline functions of other headers, which would be compiled with the file's flags.
+// These files must not call inline functions of other headers, because those would be compiled with the file's flags.
 void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
 void set_mixed_attention_named(KernelTable& table, const char* keys, const char* values, AttentionFunction run,
                                int64_t bf16_head_dim = 0);
-// encode null: the format's own.
+// `encode`: null: the format's own encoder is used.
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
 void attend_reference(const char* format, const AttentionArgs& args) noexcept;
 
@@ -34,7 +34,7 @@ void add_attention_amxbf16(KernelTable& table);
 void add_attention_levels_avx512vnnibf16(KernelTable& table);
 void add_attention_rows_avx512vnnibf16(KernelTable& table);  // needs both features
 
-// Functions of one file each; called by add_ops_*.
+// Each function is defined in one file and called by add_ops_*.
 void add_attention_ref(KernelTable& table);
 void add_norm_ref(KernelTable& table);
 void add_rope_ref(KernelTable& table);

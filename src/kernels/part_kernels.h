@@ -1,6 +1,6 @@
 // The kernels of weights with parts (tensor/weight_parts.h): inputs that are changed and rounded, and sparse matrices.
-// With every instruction set they compute the bits of the reference (ref/part_kernels.cc). They have their own table,
-// which follows the rules of KernelTable.
+// Every instruction set gives the same bits as the reference (ref/part_kernels.cc). PartKernels is a separate table
+// that follows the rules of KernelTable.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace millrace {
 
-// Numbers that a group of inputs is rounded to, each times the group's scale. Integers are floats of which all are
-// subnormal.
+// The numbers to which a group of inputs is rounded; each is multiplied by the group's scale. Integers are floats whose
+// numbers are all subnormal.
 struct RoundedNumbers {
-  int least_exponent = 0;  // exponent of the smallest normal number, as a power of two; at least -16
+  int least_exponent = 0;  // exponent (base 2) of the smallest normal number; at least -16
   int mantissa_bits = 0;
   float largest = 0;
-  float clip = 1;    // part of the group's largest magnitude that the largest number represents
-  float factor = 1;  // a power of two that makes the numbers integers
+  float clip = 1;    // fraction of the group's largest magnitude that the largest number represents
+  float factor = 1;  // a power of two by which numbers are multiplied to become integers
 };
 
-// Rows of blocks, mixed by a matrix of +1 and -1: out[a] = scale * sum over b of sign(a, b) * x[b], in ascending order
-// of b from zero, each sum rounded; sign(a, b) = matrix[a * row_step + b * column_step].
+// Arguments for mixing blocks by a matrix of +1 and -1: out[a] = scale * sum over b of sign(a, b) * x[b], where sign(a,
+// b) = matrix[a * row_step + b * column_step]. Sums begin with zero, have ascending b, and are rounded after each term.
 struct MixedBlocks {
   const float* x = nullptr;  // [count][block]
-  float* out = nullptr;      // outputs, likewise; not x
+  float* out = nullptr;      // [count][block]; must not be x
   int64_t block = 0;
   int64_t count = 0;
   const float* matrix = nullptr;
@@ -31,17 +31,18 @@ struct MixedBlocks {
   float scale = 1;
 };
 
-// Inputs of a tile of tokens, column by column, so that tokens are the lanes of vectors.
-inline constexpr int64_t kTurnedTokens = 64;  // rows of a whole tile
+// Transposed inputs of a tile of tokens, so that tokens are the lanes of vectors.
+inline constexpr int64_t kTurnedTokens = 64;  // maximum tokens of a tile
 inline constexpr int64_t kTurnedUnit = 16;
-// Floats from one column to the next.
+// Returns the floats from one column to the next.
 [[gnu::always_inline]] constexpr int64_t turned_width(int64_t tokens) {
   return (tokens + kTurnedUnit - 1) / kTurnedUnit * kTurnedUnit;
 }
 
-// y[t][r] += the sum of values[i] * x[columns[i]] of row r, from zero in order; products and sums are rounded.
+// Adds to y[t][r] the sum of values[i] * x[t][columns[i]] over row r. The sum begins with zero and is in order;
+// products and sums are rounded.
 struct SparseRows {
-  const int64_t* row_begin = nullptr;  // begins of the rows, from the first row on
+  const int64_t* row_begin = nullptr;  // index of each row's first entry, then the end of the last row
   const int32_t* columns = nullptr;
   const float* values = nullptr;
   int64_t rows = 0;
@@ -52,27 +53,28 @@ struct SparseRows {
 };
 
 struct PartKernels {
-  // A group of inputs becomes numbers times their scale; NaN, if it holds one or an infinity; zeros below 2^-100.
+  // Rounds a group of inputs to numbers times their scale. If a value is NaN or infinite, all become NaN. If all
+  // magnitudes are below 2^-100, they become 0.
   void (*round_group)(const RoundedNumbers& numbers, float* x, int64_t n) = nullptr;
-  // Variant that writes int8 records (kernels/activation.h): levels are numbers * factor. Returns the scale of the
-  // levels, which is also the scale of the records, unless `unit_scale` sets that to 1.
+  // Variant that writes int8 records (kernels/activation.h). Levels are numbers * factor. Returns the scale of the
+  // levels. The records have this scale, or, if `unit_scale`, the scale 1.
   float (*encode_group)(const RoundedNumbers& numbers, const float* x, int64_t n, bool unit_scale,
                         uint8_t* records) = nullptr;
-  // out = (x - shift) * scale; null: none. out may be x.
+  // Computes out = (x - shift) * scale. shift and scale may be null. out may be x.
   void (*shift_scale)(const float* x, const float* shift, const float* scale, int64_t n, float* out) = nullptr;
-  // Each block of n values times a Hadamard matrix (Sylvester's) and 1 / sqrt(block), in place; block is a power of two
-  // that divides n.
+  // Multiplies each block of the n values by Sylvester's Hadamard matrix and 1 / sqrt(block), in place. `block`: a
+  // power of two that divides n.
   void (*hadamard)(float* x, int64_t n, int64_t block) = nullptr;
   void (*mix_blocks)(const MixedBlocks& blocks) = nullptr;
-  // x [tokens, x_stride] to `turned` [cols][turned_width(tokens)]; tokens beyond are some values.
+  // Transposes x [tokens, x_stride] to `turned` [cols][turned_width(tokens)]. Values beyond `tokens` are arbitrary.
   void (*turn_tokens)(const float* x, int64_t x_stride, int64_t tokens, int64_t cols, float* turned) = nullptr;
   void (*add_sparse)(const SparseRows& rows) = nullptr;
 };
 
-// The best for the features in `isa`.
+// Returns the best kernels for the features in `isa`.
 const PartKernels& part_kernels(Isa isa);
 
-// Functions of one file each, for part_kernels().
+// The kernels of each file, for part_kernels().
 PartKernels part_kernels_ref();
 PartKernels part_kernels_avx2();
 PartKernels part_kernels_avx512();

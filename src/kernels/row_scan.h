@@ -1,5 +1,5 @@
-// Scans of rows of logits for code that has no KernelTable. The last bits of sums differ by instruction set, so sums
-// are only for decisions whose outcome does not depend on these bits: see sampling/estimate.h.
+// Scans of rows of logits for code that has no KernelTable. The last bits of sums differ between instruction sets, so
+// sums may be used only for decisions that do not depend on these bits (see sampling/estimate.h).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Entries of the same names in the fastest KernelTable of this machine (select_isa()).
+// The entries with these names in the fastest KernelTable of this machine (select_isa()).
 struct RowScan {
   double (*exp_sum)(const float* x, double shift, int64_t n);
   double (*exp_sum_coarse)(const float* x, float shift, int64_t n);
@@ -16,8 +16,8 @@ struct RowScan {
 };
 const RowScan& fastest_row_scan();
 
-inline constexpr double kExpSumError = 1e-12;       // relative, of each term
-inline constexpr double kCoarseExpSumError = 1e-6;  // relative, of a sum
-inline constexpr int64_t kSelectSlack = 16;         // entries that select_from may write behind the last one
+inline constexpr double kExpSumError = 1e-12;       // relative error of each term
+inline constexpr double kCoarseExpSumError = 1e-6;  // relative error of a sum
+inline constexpr int64_t kSelectSlack = 16;         // number of entries that select_from may write after the last one
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// ShapeTable: for each shape, which way its products take for a number of tokens, as measured on the machine that uses
-// it (Hong et al., 2023, "FlashDecoding++", heuristic dataflow). All ways give the same bits.
+// ShapeTable: for each shape of a matrix, the way in which products are computed for a number of tokens, as measured on
+// this machine (Hong et al., 2023, "FlashDecoding++", heuristic dataflow). All ways give the same bits.
 //
 //   tokens   1 ... gemv_to | gemv_to + 1 ... tiles_from - 1 | tiles_from ...
 //            each alone    | together, by vectors           | in tiles, where the kernel has them
@@ -24,23 +24,23 @@ class ShapeTable {
     const Format* format = nullptr;
     int64_t rows = 0;
     int64_t cols = 0;
-    int64_t tiles_from = 0;  // kNever: tiles are not faster at any measured number, or there are none
-    int64_t gemv_to = 0;     // 0: never each alone
+    int64_t tiles_from = 0;  // kNever: tiles were never faster, or the kernel has none
+    int64_t gemv_to = 0;     // 0: tokens are never multiplied separately
   };
   static constexpr int64_t kNever = int64_t{1} << 40;
 
   ShapeTable() = default;
   explicit ShapeTable(std::vector<Row> rows) : rows_(std::move(rows)) {}
-  // Reads the key "kernel_shapes" of a file of `millrace bench --calibrate`. Errors (user): no such key, an impossible
-  // format or size, another instruction set than `isa`.
+  // Reads the key "kernel_shapes" of a file from `millrace bench --calibrate`. Errors: user (the key is missing, a
+  // format or size is invalid, or the instruction set is not `isa`).
   static Result<ShapeTable> parse(std::string_view text, const std::string& source, Isa isa);
 
   std::span<const Row> rows() const { return rows_; }
-  // 0: no row; of a matrix with a codebook always.
+  // Returns tiles_from of the weight's row; 0: no row, or the matrix has a codebook.
   int64_t tiles_from(const Weight& weight) const;
-  // gemv_to of the row, or of set_gemv() if that is more.
+  // Returns the larger one of the row's gemv_to and the value of set_gemv().
   int64_t gemv_to(const Weight& weight) const;
-  // Sets gemv_to for all matrices.
+  // Sets the minimum of gemv_to for all matrices.
   void set_gemv(int64_t tokens) { gemv_to_ = tokens; }
   int64_t gemv_to_all() const { return gemv_to_; }
 

@@ -34,10 +34,12 @@ int64_t layer_block_bytes(const KvPool& pool, int64_t layer) {
   return pool.layout().block_bytes(pool.layout().layers[static_cast<size_t>(layer)]);
 }
 
+int64_t run_state_bytes(const KvPool& pool) { return pool.layout().recurrent() ? pool.states().slot_bytes() : 0; }
+
 int64_t run_bytes(const KvPool& pool, int64_t layer_begin, int64_t layer_end, int64_t blocks) {
   int64_t bytes = 0;
   for (int64_t layer = layer_begin; layer < layer_end; ++layer) bytes += blocks * layer_block_bytes(pool, layer);
-  return bytes;
+  return bytes + run_state_bytes(pool);
 }
 
 std::string layout_text(const KvPool& pool, int64_t layer_begin, int64_t layer_end) {
@@ -49,6 +51,7 @@ std::string layout_text(const KvPool& pool, int64_t layer_begin, int64_t layer_e
     out += fmt::format("layer {}: {} heads of {}, {} bytes a {}{}\n", layer, one.kv_heads, one.head_dim,
                        layout.codec ? pool.tile_bytes(layer) : pool.row_bytes(layer), layout.codec ? "tile" : "row",
                        one.values_in_keys ? ", values in keys" : "");
+    if (one.state_values > 0) out += fmt::format("layer {}: a state of {} values\n", layer, one.state_values);
   }
   return out;
 }
@@ -84,14 +87,17 @@ Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, cons
   if (pool.groups() > 1)
     return Error::unsupported(
         "keys and values: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
-  if (layout.recurrent())
-    return Error::unsupported("keys and values: the model has recurrent layers, whose states cannot be saved");
+  if (layout.recurrent() && run.layer_end - run.layer_begin < std::ssize(layout.layers))
+    return Error::unsupported("keys and values: of a model with recurrent layers only all layers can be saved");
   if (run.layer_begin < 0 || run.layer_begin >= run.layer_end || run.layer_end > std::ssize(layout.layers))
     return Error::user(fmt::format("keys and values: layers {} to {} are not a range of the model's {}",
                                    run.layer_begin, run.layer_end, layout.layers.size()));
   if (blocks.empty() || std::ssize(run.tokens) != std::ssize(blocks) * layout.block_tokens)
     return Error::user(fmt::format("keys and values: {} tokens are not {} whole blocks of {}", run.tokens.size(),
                                    blocks.size(), layout.block_tokens));
+  if (std::ssize(run.state) * static_cast<int64_t>(sizeof(float)) != run_state_bytes(pool))
+    return Error::user(fmt::format("keys and values: the states of the recurrent layers have {} bytes, got {}",
+                                   run_state_bytes(pool), run.state.size() * sizeof(float)));
   return {};
 }
 
@@ -130,6 +136,9 @@ Result<void> export_blocks(KvPool& pool, std::span<const BlockId> blocks, const 
       at += std::ssize(bytes);
     }
   }
+  const int64_t own_state = run_state_bytes(pool);
+  XXH3_64bits_update(state, run.state.data(), static_cast<size_t>(own_state));
+  written = written && out.write(reinterpret_cast<const uint8_t*>(run.state.data()), own_state, at);
   header.payload_hash = XXH3_64bits_digest(state);
   XXH3_freeState(state);
   std::memcpy(head.data(), &header, sizeof header);
@@ -186,7 +195,7 @@ Result<BlockRunFile> BlockRunFile::open(const std::string& path, const KvPool& p
   return out;
 }
 
-Result<void> BlockRunFile::read(KvPool& pool, std::span<const BlockId> blocks) const {
+Result<void> BlockRunFile::read(KvPool& pool, std::span<const BlockId> blocks) {
   if (std::ssize(blocks) > blocks_) return Error::internal("keys and values: more blocks than the file has");
   const std::span<const uint8_t> payload = file_->bytes().subspan(static_cast<size_t>(payload_at_));
   if (XXH3_64bits(payload.data(), payload.size()) != payload_hash_)
@@ -197,6 +206,8 @@ Result<void> BlockRunFile::read(KvPool& pool, std::span<const BlockId> blocks) c
     for (size_t i = 0; i < blocks.size(); ++i) copy_in(pool, layer, blocks[i], from + static_cast<int64_t>(i) * bytes);
     from += blocks_ * bytes;
   }
+  run_.state.resize(static_cast<size_t>(run_state_bytes(pool)) / sizeof(float));
+  std::memcpy(run_.state.data(), from, run_.state.size() * sizeof(float));
   return {};
 }
 

@@ -1,7 +1,9 @@
 // A run of blocks in a file: the keys and values of the first tokens of a stream, in a range of layers, for another
 // process or machine with the same model.
 //
-//   | header: 64 bytes | identity | layout | tokens: int32 each | payload: layer by layer, block by block |
+//   | header: 64 bytes | identity | layout | tokens: int32 each | payload: layer by layer, block by block | state |
+//
+// `state` is that of the recurrent layers behind the last token, as in a slot of StatePool; other models have none.
 //
 // `identity` is the caller's text for everything that keys and values depend on; the layout's text is created here. A
 // file is used only if both are equal, its sizes agree, and the hashes of the header and of the payload match.
@@ -26,12 +28,13 @@ struct BlockRun {
   std::string identity;
   std::vector<TokenId> tokens;  // whole blocks
   int64_t layer_begin = 0;
-  int64_t layer_end = 0;  // exclusive
+  int64_t layer_end = 0;          // exclusive
+  std::vector<float> state = {};  // slot_values() behind the last token; empty: no layer is recurrent
 };
 
 // Writes the run in `blocks`, one for each layout().block_tokens tokens. The file appears under its name when it is
 // complete. Errors: user (tokens that are not whole blocks, a range of layers that the pool does not have), unsupported
-// (recurrent layers), resource (the disk).
+// (a part of a model with recurrent layers), resource (the disk).
 Result<void> export_blocks(KvPool& pool, std::span<const BlockId> blocks, const BlockRun& run, const std::string& path);
 
 class BlockRunFile {
@@ -42,8 +45,9 @@ class BlockRunFile {
 
   const BlockRun& run() const { return run_; }
   int64_t blocks() const { return blocks_; }
-  // Copies the first blocks.size() blocks into these; checks the whole payload before it writes any. Errors: corrupt.
-  Result<void> read(KvPool& pool, std::span<const BlockId> blocks) const;
+  // Copies the first blocks.size() blocks into these; checks the whole payload before it writes any. With recurrent
+  // layers, run().state is then that behind the file's last block. Errors: corrupt.
+  Result<void> read(KvPool& pool, std::span<const BlockId> blocks);
 
  private:
   BlockRunFile() = default;

@@ -148,10 +148,28 @@ TEST_F(BlockRunFiles, HeadsOfAnotherShapeAreNamed) {
   const std::string message = failure(other);
   EXPECT_NE(message.find("layer 1: 1 heads of 64, 128 bytes a row"), std::string::npos) << message;
   EXPECT_NE(message.find("layer 1: 2 heads of 32, 64 bytes a row"), std::string::npos) << message;
-  KvPool recurrent = KvPool::create({find_format("f16"), 4, {{2, 32}, {.state_values = 8}}}, 12, {.states = 1}).value();
-  const auto refused = export_blocks(recurrent, blocks_, run_, path_);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().message, "keys and values: the model has recurrent layers, whose states cannot be saved");
+}
+
+// The state of the recurrent layers is behind the blocks.
+TEST_F(BlockRunFiles, HoldTheStateOfRecurrentLayers) {
+  KvPool pool = KvPool::create({find_format("f16"), 4, {{2, 32}, {.state_values = 8}}}, 12, {.states = 1}).value();
+  BlockRun run = run_;
+  run.layer_begin = 0;
+  run.layer_end = 1;
+  const auto refusal = [&] { return export_blocks(pool, blocks_, run, path_).error().message; };
+  EXPECT_EQ(refusal(), "keys and values: of a model with recurrent layers only all layers can be saved");
+  run.layer_end = 2;
+  EXPECT_EQ(refusal(), "keys and values: the states of the recurrent layers have 64 bytes, got 0");
+  for (int i = 0; i < 16; ++i) run.state.push_back(static_cast<float>(i));
+  ASSERT_TRUE(export_blocks(pool, blocks_, run, path_).ok());
+  auto file = BlockRunFile::open(path_, pool, run.identity);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  ASSERT_TRUE(file->read(pool, blocks_).ok());
+  EXPECT_EQ(file->run().state, run.state);
+  KvPool other = KvPool::create({find_format("f16"), 4, {{2, 32}, {.state_values = 9}}}, 12, {.states = 1}).value();
+  const auto misfit = BlockRunFile::open(path_, other, run.identity);
+  ASSERT_FALSE(misfit.ok());
+  EXPECT_NE(misfit.error().message.find("layer 1: a state of 8 values"), std::string::npos) << misfit.error().message;
 }
 
 TEST_F(BlockRunFiles, SayWhatIsWrong) {

@@ -102,7 +102,7 @@ int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tena
   return states_.needed() ? states_.usable(path) : std::ssize(path);
 }
 
-bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, StateId state) {
+bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, std::span<const float> state) {
   const std::vector<Node> path = path_of(tokens, tenant);
   const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
   return stored > 0 && stored == std::ssize(tokens) && states_.store(path, stored, state);
@@ -110,7 +110,8 @@ bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, 
 
 void PrefixIndex::replace_state(std::span<const TokenId> tokens, uint64_t tenant) {
   const std::vector<Node> path = path_of(tokens, tenant);
-  if (std::ssize(path) * pool_.layout().block_tokens == std::ssize(tokens) && !path.empty()) states_.replace(path.back());
+  if (std::ssize(path) * pool_.layout().block_tokens == std::ssize(tokens) && !path.empty())
+    states_.replace(path.back());
 }
 
 void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlocks> groups) {

@@ -104,9 +104,9 @@ class PrefixIndex {
   void insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant = 0,
                      double keep_seconds = 0, std::span<const float> importance = {});
 
-  // Copies a stream's `state`, which is behind `tokens`: full blocks that are all indexed. Returns false if they are
-  // not, or if there is no slot for a copy.
-  bool store_state(std::span<const TokenId> tokens, uint64_t tenant, StateId state);
+  // Copies a `state` (slot_values()) that is behind `tokens`: full blocks that are all indexed. Returns false if they
+  // are not, or if there is no slot for a copy.
+  bool store_state(std::span<const TokenId> tokens, uint64_t tenant, std::span<const float> state);
   // The stream of these tokens has stored a later state: drops the copy behind them if only that stream has used it.
   void replace_state(std::span<const TokenId> tokens, uint64_t tenant);
 
@@ -123,6 +123,7 @@ class PrefixIndex {
   void clear();
   PrefixStats stats() const;
   const PrefixStates& states() const { return states_; }
+  PrefixStates& states() { return states_; }
 
  private:
   struct Entry {

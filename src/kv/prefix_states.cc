@@ -31,22 +31,39 @@ size_t PrefixStates::choose_victim() {
   return evictor_->victim(uses_);
 }
 
-bool PrefixStates::store(std::span<const Node> path, int64_t tokens, StateId state) {
+StateId PrefixStates::take_slot(std::span<const float> state) {
+  if (held() >= pool_.copies()) {
+    if (size() == 0) return kNone;
+    drop(choose_victim());
+    ++stats_.evicted;
+  }
+  const auto slot = pool_.allocate();
+  if (!slot.ok()) return kNone;
+  std::ranges::copy(state, slot_values(pool_, *slot).begin());
+  return *slot;
+}
+
+StateId PrefixStates::lend(std::span<const float> state) {
+  const StateId slot = take_slot(state);
+  if (slot != kNone) ++lent_;
+  return slot;
+}
+
+void PrefixStates::take_back(StateId slot) {
+  pool_.release(slot);
+  --lent_;
+}
+
+bool PrefixStates::store(std::span<const Node> path, int64_t tokens, std::span<const float> state) {
   assert(needed() && !path.empty());
   const Node node = path.back();
   if (const int64_t index = index_of(node); index >= 0) {
     copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
     return true;
   }
-  if (size() >= pool_.copies()) {
-    if (size() == 0) return false;
-    drop(choose_victim());
-    ++stats_.evicted;
-  }
-  const auto slot = pool_.allocate();
-  if (!slot.ok()) return false;
-  pool_.copy(state, *slot);
-  Copy copy{node, *slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
+  const StateId slot = take_slot(state);
+  if (slot == kNone) return false;
+  Copy copy{node, slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
   const int64_t above = usable(path.first(path.size() - 1));
   if (above > 0) copy.above = path[static_cast<size_t>(above - 1)];
   for (Copy& other : copies_) {

@@ -22,6 +22,11 @@ struct PrefixStateStats {
   int64_t hits = 0;
 };
 
+// The values of one slot, of all layers.
+inline std::span<float> slot_values(StatePool& pool, StateId slot) {
+  return {pool.values(0, slot), static_cast<size_t>(pool.slot_bytes()) / sizeof(float)};
+}
+
 class PrefixStates {
  public:
   using Node = PrefixTree::Node;
@@ -35,15 +40,21 @@ class PrefixStates {
   StateId at(Node node) const;  // kNone: the node has no copy
   // Number of the path's nodes up to the last one with a copy.
   int64_t usable(std::span<const Node> path) const;
-  // Stores a copy of `state` behind the last block of `path`, which ends after `tokens` tokens. If the slots are all
-  // taken, one copy is evicted. A copy that is there already counts as used. Returns false if there are no slots.
-  bool store(std::span<const Node> path, int64_t tokens, StateId state);
+  // Stores a copy of `state` (slot_values(), or that of a file) behind the last block of `path`, which ends after
+  // `tokens` tokens. If the slots are all taken, one copy is evicted. A copy that is there already counts as used.
+  // Returns false if there are no slots.
+  bool store(std::span<const Node> path, int64_t tokens, std::span<const float> state);
   void hit(Node node);      // a prompt continues from the node's copy
   void replace(Node node);  // its stream has stored a later copy: drops this one if only that stream has used it
   void erase(Node node);    // the node leaves the index
+  // Copies a state to a slot that the caller holds until take_back(), for a point that is no multiple of the stride. If
+  // the slots are all taken, one copy is evicted. Returns kNone if there are no slots.
+  StateId lend(std::span<const float> state);
+  void take_back(StateId slot);
 
   int64_t size() const { return static_cast<int64_t>(copies_.size()); }
-  void add_slots(std::vector<int32_t>& holders) const;  // counts each copy's slot
+  int64_t held() const { return size() + lent_; }       // slots in use
+  void add_slots(std::vector<int32_t>& holders) const;  // counts each copy's slot, without those that are lent
   const PrefixStateStats& stats() const { return stats_; }
 
  private:
@@ -56,13 +67,15 @@ class PrefixStates {
   int64_t index_of(Node node) const;
   void drop(size_t index);
   size_t choose_victim();
+  StateId take_slot(std::span<const float> state);
 
   StatePool& pool_;
   const StateEvictor* evictor_;
   const PrefixTree& tree_;
   std::vector<Copy> copies_;
   std::vector<int32_t> indices_;  // by node: its copy in copies_; -1: none
-  std::vector<StateUse> uses_;    // of all copies, while a victim is chosen
+  std::vector<StateUse> uses_;    // one for each copy, while a victim is chosen
+  int64_t lent_ = 0;
   int64_t clock_ = 0;
   PrefixStateStats stats_;
 };

@@ -1,7 +1,7 @@
 // StatePool: the states of recurrent layers, a fixed number of values for each stream however long it is. A stream
-// holds one slot with the states of all layers together, so that a snapshot, a fork and a restored state are one copy.
-// A stream's first token sets its slot to zero (models/mixers/); a slot that is handed out holds any finite values. Not
-// thread-safe: owned by the engine thread; workers only read and write the values of their streams.
+// holds one slot with the states of all layers together, so that a fork is one copy; marks fill further slots
+// (flow/state_mark.h). A stream's first token sets its slot to zero (models/mixers/); a slot that is handed out holds
+// any finite values. Not thread-safe: owned by the engine thread; workers touch only the slots of their streams.
 //
 //   [slot][layer][values of the layer, padded to whole cache lines]
 #pragma once
@@ -21,8 +21,8 @@ using StateId = int32_t;  // -1: none
 class StatePool {
  public:
   StatePool() = default;  // for models without recurrent layers
-  // `values`: of each layer, 0 where a layer keeps no state. `copies`: slots that the prefix index may hold, in addition
-  // to the `slots` of streams. Errors: user, resource.
+  // `values`: of each layer, 0 where a layer keeps no state. `copies`: slots that the prefix index may hold, in
+  // addition to the `slots` of streams. Errors: user, resource.
   static Result<StatePool> create(std::span<const int64_t> values, int64_t slots, int64_t copies = 0);
   // Bytes of one slot.
   static int64_t slot_bytes(std::span<const int64_t> values);
@@ -36,7 +36,7 @@ class StatePool {
 
   Result<StateId> allocate();  // errors: resource when none is free
   void release(StateId slot);
-  void copy(StateId from, StateId to);  // a snapshot of `from`, or the restoring of one
+  void copy(StateId from, StateId to);  // a fork of `from`, or a state on which a draft runs
   bool held(StateId slot) const { return held_[static_cast<size_t>(slot)] != 0; }
 
   float* values(int64_t layer, StateId slot) {

@@ -1,4 +1,4 @@
-// LabRandom: the draws of one generated item, a pure function of (seed, item, attempt), the same on every machine.
+// LabRandom: the random numbers for one generated item. They depend only on (seed, item, attempt), on every machine.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace millrace {
 
 class LabRandom {
  public:
-  // `item` names task and number of the item. Attempts draw from different places of its stream.
+  // `item`: identifies the task and the number of the item. Each attempt begins at a different place of the item's
+  // random stream.
   LabRandom(uint64_t seed, uint64_t item, uint64_t attempt) : seed_(seed), item_(item), next_(attempt << 32) {}
 
   double uniform() { return philox_uniform(seed_, item_, next_++); }  // [0, 1)
@@ -33,7 +34,7 @@ class LabRandom {
     for (size_t i = values.size(); i > 1; --i)
       std::swap(values[i - 1], values[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
   }
-  // `count` different ones, in random order; all of them if there are fewer.
+  // Returns `count` different elements in random order; all elements if there are fewer.
   template <typename T>
   std::vector<T> sample(std::span<const T> from, int64_t count) {
     std::vector<T> all(from.begin(), from.end());

@@ -1,7 +1,7 @@
-// LabTask: a kind of exercise that a small model can learn and that a technique can break: finding a fact, reading
-// documents, calculating, keeping to a form. A generator makes unlimited items, each with its answer, and a checker
-// scores an answer exactly. One file each under tasks/ and one line in builtin.cc. Everything is deterministic: item i
-// depends on (task, seed, i, split, lengths) alone.
+// LabTask: a kind of exercise that a small model can learn and that a lossy technique can break, for example finding a
+// fact, reading documents, calculating, or answering in a given form. A generator creates any number of items with
+// their answers, and a checker scores answers exactly. Each task is one file under tasks/ and one line in builtin.cc.
+// Item i depends only on (task, seed, i, split, lengths).
 #pragma once
 
 #include <span>
@@ -27,10 +27,10 @@ struct LabItem {
   std::string task;
   std::vector<LabMessage> messages;  // the last one is the user's
   std::string answer;
-  std::vector<std::string> documents;  // texts that the last message begins with, one after the other; may be empty
-  std::vector<LabFollowUp> more;       // further questions about the same prompt; for training, no part of the item
+  std::vector<std::string> documents;  // texts at the beginning of the last message, one after the other; may be empty
+  std::vector<LabFollowUp> more;       // additional questions about the prompt, for training only
 
-  // As plain text: the message itself if it is the only one, else "role: content" lines.
+  // Returns the messages as plain text: the content if there is one message, otherwise lines of "role: content".
   std::string prompt() const;
 };
 
@@ -38,9 +38,9 @@ struct LabTask {
   std::string_view name;
   std::string_view summary;
   bool grows = false;  // true: its prompts grow with the requested length
-  // `length`: characters that the prompt should have, about; tasks that do not grow ignore it.
+  // Generates an item. `length`: approximate characters of the prompt; ignored by tasks that do not grow.
   LabItem (*make)(LabRandom& random, int64_t length) = nullptr;
-  // The share of the answer that is right: 0 to 1, for most tasks one of the two.
+  // Scores the answer `given`, from 0 to 1. Most tasks return only 0 or 1.
   double (*score)(const LabItem& item, std::string_view given) = nullptr;
 };
 
@@ -48,12 +48,13 @@ std::span<const LabTask> lab_tasks();
 const LabTask* find_lab_task(std::string_view name);  // null if there is none
 std::string lab_task_names();                         // "a, b, c", for messages
 
-// An item belongs to one split, by the hash of its prompt, for any seed: one of ten to the held-out one.
+// The split that an item belongs to. It depends on the hash of the item's prompt, not on the seed. One of ten items is
+// held out.
 enum class LabSplit : uint8_t { train, held_out };
 Result<LabSplit> find_lab_split(std::string_view name);  // "train" or "held_out"; errors: user
 LabSplit split_of(const LabItem& item);
 
-// Lengths of prompts in characters, drawn log-uniformly; both at least 100.
+// Range of prompt lengths in characters. Lengths are drawn log-uniformly. Both limits are at least 100.
 struct LabLengths {
   int64_t least = 200;
   int64_t most = 6000;
@@ -61,9 +62,10 @@ struct LabLengths {
 
 LabItem make_lab_item(const LabTask& task, uint64_t seed, uint64_t index, LabSplit split, const LabLengths& lengths);
 
-// 1 if both say the same, apart from spaces at the ends and between words and a full stop at the end; else 0.
+// Returns 1 if the answer has the expected text, otherwise 0. Differences in spaces and a full stop at the end are
+// ignored.
 double score_text(const LabItem& item, std::string_view given);
-// Scores an answer that quotes a text and ends with the requested word: that word alone is right, too.
+// Scores an answer that should quote a text and end with a word. The word alone also scores 1.
 double score_quote(const LabItem& item, std::string_view given);
 
 }  // namespace millrace

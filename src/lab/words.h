@@ -1,4 +1,4 @@
-// The words of the generated texts: common English ones, and made-up names of people and places.
+// Words for generated texts: common English words, and made-up names of people and places.
 #pragma once
 
 #include <span>
@@ -13,20 +13,20 @@ using Words = std::span<const std::string_view>;
 
 extern const Words kColors, kObjects, kAnimals, kFoods, kJobs, kDays, kAdjectives;
 
-std::string name_word(LabRandom& random);  // "Velin": of people, towns and countries
-std::string toy_word(LabRandom& random);   // "kvab": of no language
+std::string name_word(LabRandom& random);  // a made-up name of a person, town or country: "Velin"
+std::string toy_word(LabRandom& random);   // a made-up word: "kvab"
 std::string filler_sentence(LabRandom& random);
 
 std::string with_article(std::string_view words);  // "a dog", "an old dog"
-std::string numbered(int64_t number);              // in digits
+std::string numbered(int64_t number);              // the number in digits
 std::string capitals(std::string_view text);
-// "a, b and c".
+// Returns "a, b and c".
 std::string enumeration(const std::vector<std::string>& parts);
 
 // Appends filler sentences, with a space between them, until `text` has about `length` characters.
 void add_filler(LabRandom& random, int64_t length, std::string& text);
 
-// The facts in order, at random places between filler sentences; about `length` characters in all.
+// Returns a text of about `length` characters: the facts in order, at random places between filler sentences.
 std::string hide_facts(LabRandom& random, const std::vector<std::string>& facts, int64_t length);
 
 }  // namespace millrace::lab

@@ -1,5 +1,5 @@
-// A checkpoint of a lab run: shape, progress, weights and moments. The file is replaced at once, so a run that is
-// killed while it writes keeps the previous one. Thread-safety: stateless.
+// A checkpoint of a lab run: the model's shape, the progress, the weights and the optimizer's moments. The file is
+// replaced atomically, so a run that is killed while it writes keeps the previous checkpoint. Stateless.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct LabProgress {
 
 Result<void> save_lab_checkpoint(const std::string& path, const LabModel& model, const LabOptimizer& optimizer,
                                  const LabProgress& progress);
-// Errors: user (no such file, another shape), corrupt.
+// Errors: user (the file does not exist, or the model has another shape), corrupt.
 Result<LabProgress> restore_lab_checkpoint(const std::string& path, LabModel& model, LabOptimizer& optimizer);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// LabMixture: the training examples of the lab models: tasks of the train split in the chat format, generated when they
-// are needed, mixed with stories. Example i depends only on (seed, i, longest prompt), so a resumed run continues
-// exactly. Thread-safety: none (the encoder's cache).
+// LabMixture: the training examples of the lab models: items of the train split in the chat format, mixed with stories.
+// Items are generated on demand. Example i depends only on (seed, i, maximum prompt length), so a resumed run continues
+// exactly. Not thread-safe, because of the encoder's cache.
 #pragma once
 
 #include <string>
@@ -12,21 +12,22 @@
 
 namespace millrace {
 
-// Ids of the control tokens of the chat format, the last ones of the vocabulary.
+// Ids of the chat format's control tokens, which are the last tokens of the vocabulary.
 struct LabControls {
   TokenId system, user, assistant;
 };
 LabControls lab_controls(const TokenizerSpec& spec);
 
-// The vocabulary, learned from examples and stories: digits stand alone, and the three roles are control tokens.
+// Learns a vocabulary from examples and stories. Each digit is a separate token, and the three roles are control
+// tokens.
 Result<TokenizerSpec> learn_lab_vocabulary(const std::vector<std::string>& stories, int64_t size);
-// The vocabulary with these pieces, as write_lab_vocabulary() lists them.
+// Write and read the pieces of a vocabulary.
 Result<void> write_lab_vocabulary(const std::string& path, const TokenizerSpec& spec);
 Result<TokenizerSpec> read_lab_vocabulary(const std::string& path);
-// The vocabulary with these tokens, all of them. Errors: user (not one of those above).
+// Returns the vocabulary with exactly these tokens. Errors: user (it is not a lab vocabulary).
 Result<TokenizerSpec> lab_vocabulary(const std::vector<std::string>& tokens);
 
-// The chat format as a template (Jinja): <s>, then <|role|> text </s> for each message.
+// Returns the chat format as a Jinja template: <s>, then <|role|> text </s> for each message.
 std::string lab_chat_template();
 
 class LabMixture final : public LabExamples {
@@ -34,7 +35,8 @@ class LabMixture final : public LabExamples {
   LabMixture(const TokenizerSpec& spec, std::vector<std::string> stories, uint64_t seed, int64_t context);
 
   LabExample example(uint64_t index, int64_t longest) override;
-  // One item as an example; only its answer has a weight. Empty if it is longer than the context.
+  // Encodes an item as an example, in which only the answer has a weight. Returns an empty example if it is longer than
+  // the context.
   LabExample encode(const LabItem& item, bool train);
 
   int64_t context() const { return context_; }
@@ -44,7 +46,7 @@ class LabMixture final : public LabExamples {
   void append_prompt(const LabItem& item, const std::string& text, bool train, LabExample& to);
   LabExample story(LabRandom& random);
   LabExample drill(LabRandom& random, int64_t longest) const;
-  // Items of a task per story, so that every task has its share of the tokens.
+  // Returns for each task the number of items per story, so that every task has its share of the tokens.
   const std::vector<double>& frequencies(int64_t longest);
 
   BpeEncoder encoder_;

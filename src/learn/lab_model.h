@@ -1,5 +1,5 @@
-// LabModel: the weights of a small Llama and their gradient, as flat arrays, with names and places of the tensors. The
-// forward and backward pass over them is LabPass (learn/lab_pass.h). Thread-safety: a value.
+// LabModel: the weights of a small Llama and their gradient as flat arrays, with the names and offsets of the tensors.
+// LabPass (learn/lab_pass.h) computes the forward and backward passes.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,28 @@
 
 namespace millrace {
 
-// Rows of a matrix [rows, columns] in the flat array of weights; a vector has one row.
+// A matrix [rows, columns] in the flat array of weights; a vector has one row.
 struct LabTensor {
   std::string name;
   int64_t rows = 1, columns = 0, offset = 0;
-  std::vector<int64_t> parts;  // rows of the matrices stacked in this one
+  std::vector<int64_t> parts;  // number of rows of each matrix that is stacked in this one
   bool matrix = false;         // true: a matrix of a block; neither the embedding nor a norm
 
-  // The tensor of rows [from, from + count).
+  // Returns rows [from, from + count) as a tensor.
   LabTensor rows_of(int64_t from, int64_t count) const {
     return {name, count, columns, offset + from * columns, {count}, matrix};
   }
 };
 
 struct LabLayerTensors {
-  LabTensor attention_norm, qkv, out, mlp_norm, gate_up, down;  // tensors of all experts, one after another
-  LabTensor router;                                             // [experts, width]; only with experts
+  // With experts, gate_up and down hold all experts, one after another.
+  LabTensor attention_norm, qkv, out, mlp_norm, gate_up, down;
+  LabTensor router;  // [experts, width]; only with experts
 };
 
 class LabModel {
  public:
-  // The spec is trainable. Weights are drawn at random; the draw depends on `seed` alone.
+  // `spec` must be trainable(). Weights are random; they depend on `seed` alone.
   LabModel(const ArchSpec& spec, uint64_t seed);
 
   const ArchSpec& spec() const { return spec_; }

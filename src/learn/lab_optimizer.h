@@ -1,7 +1,7 @@
-// Muon for the matrices of the blocks (momentum, orthogonalized by five Newton-Schulz steps) and AdamW for embedding
-// and norms. (Jordan et al., 2024, "Muon: An optimizer for hidden layers in neural networks"; Loshchilov and Hutter,
-// 2019, "Decoupled Weight Decay Regularization".) The update does not depend on the number of threads. Thread-safety:
-// none.
+// LabOptimizer: Muon (momentum, orthogonalized by five Newton-Schulz steps) for the matrices of the blocks, and AdamW
+// for the embedding and the norms. (Jordan et al., 2024, "Muon: An optimizer for hidden layers in neural networks";
+// Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization".) The update does not depend on the number of
+// threads. Thread-safety: none.
 #pragma once
 
 #include <vector>
@@ -13,22 +13,22 @@ namespace millrace {
 
 struct LabRates {
   double muon = 0.02, adam = 3e-3;
-  double decay = 0.05;  // decay of weights, for matrices
-  double clip = 1.0;    // most of the gradient's norm
+  double decay = 0.05;  // weight decay of matrices
+  double clip = 1.0;    // maximum norm of the gradient
 };
 
 class LabOptimizer {
  public:
   LabOptimizer(LabModel& model, ThreadPool& pool, const TrainingKernels& kernels, const LabRates& rates);
 
-  // One update with the rates times `schedule`. Returns the gradient's norm.
+  // Performs one update with the rates times `schedule`. Returns the gradient's norm.
   double step(double schedule);
 
   int64_t steps = 0;
-  std::vector<float> first, second;  // moments; those of Muon's matrices have no second
+  std::vector<float> first, second;  // moments of the gradient; matrices updated by Muon have no second moments
 
  private:
-  struct Part {  // one matrix of a tensor, or all of a vector
+  struct Part {  // one matrix of a tensor, or a whole vector
     int64_t offset, rows, columns;
     bool muon;
   };

@@ -1,7 +1,7 @@
-// LabPass: the forward and backward pass over a LabModel, on a CPU without any library. It composes the blocks of
-// learn/blocks/ as the model's spec lists its layers. A batch is documents one after another, each with its own
-// positions; none attends to another. Products take bfloat16 factors and sum in F32, or take F32 factors; weights and
-// residual stream are F32. The result does not depend on the number of threads. Thread-safety: one caller.
+// LabPass: the forward and backward pass over a LabModel on the CPU, without a library. It composes the blocks of
+// learn/blocks/ according to the layers in the model's spec. A batch consists of documents one after another, each with
+// its own positions; tokens attend only within their document. The factors of products are bfloat16 or F32; sums,
+// weights and the residual stream are F32. The result does not depend on the number of threads. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@ namespace millrace {
 
 struct LabBatch {
   std::vector<TokenId> ids;
-  std::vector<TokenId> targets;  // the next token of each
-  std::vector<float> weights;    // weights of the loss; 0: not computed
-  std::vector<int64_t> starts;   // starts of the documents
+  std::vector<TokenId> targets;  // the next token after each id
+  std::vector<float> weights;    // weight of the loss at each target; 0: the loss is not computed
+  std::vector<int64_t> starts;   // index of the first token of each document
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
 
 struct LabLoss {
-  double loss = 0, weight = 0;     // sums
-  std::vector<int64_t> rows;       // positions with a weight
-  std::vector<float> losses;       // loss of each token, without the weight
-  std::vector<int64_t> predicted;  // the most probable token
+  double loss = 0, weight = 0;     // sums over the batch: weighted losses, and weights
+  std::vector<int64_t> rows;       // indices of the tokens with a weight
+  std::vector<float> losses;       // for each entry of `rows`: the loss, without its weight
+  std::vector<int64_t> predicted;  // for each entry of `rows`: the most probable token
 };
 
 class LabPass {
  public:
-  // `model` and `pool` outlive the pass.
+  // `model` and `pool` must outlive the pass.
   LabPass(LabModel& model, ThreadPool& pool, const TrainingKernels& kernels);
   LabPass(LabModel& model, ThreadPool& pool, const ExactTrainingKernels& kernels);
   ~LabPass();
 
-  // With `backward`, fills the model's gradient: of the weighted mean of the losses.
+  // Computes the losses. `backward`: true: also sets the model's gradient to that of the weighted mean loss.
   LabLoss run(const LabBatch& batch, bool backward);
 
-  // Logits [rows, vocab] of the batch's rows with a weight; for tests.
+  // Returns the logits [rows, vocab] of the batch's tokens with a weight; for tests.
   std::vector<float> logits(const LabBatch& batch);
 
  private:
-  class Impl;  // has factors of either kind
+  class Impl;  // holds a Typed<Factor>, for either type of factors
   template <typename Factor>
   class Typed;
   std::unique_ptr<Impl> impl_;

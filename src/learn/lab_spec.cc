@@ -35,6 +35,9 @@ std::string untrainable_kind(const ArchSpec& s) {
   if (!s.gated) return "MLPs without a gate";
   if (s.activation != HiddenActivation::silu && s.activation != HiddenActivation::relu)
     return "activations other than silu and relu";
+  if (s.value_norm || s.keys_as_values) return "norms of values, or keys as values";
+  if (s.layer_input > 0 || s.layer_scales || s.streams > 1 || s.laurel_rank > 0)
+    return "inputs or factors of layers, or several residual streams";
   if (s.learned_positions) return "learned positions";
   if (s.embedding_scale != 1 || s.residual_scale != 1 || s.logit_scale != 1 || s.gate_scale != 1 || s.mlp_scale != 1)
     return "factors of embedding, MLP, residual sum or logits";
@@ -60,7 +63,7 @@ std::string untrainable_mixture(const MoeSpec& moe) {
   if (moe.experts < kExpertsUsed || moe.experts > kMaxTrainedExperts) return fmt::format("{} experts", moe.experts);
   if (moe.used != kExpertsUsed)
     return fmt::format("a token uses {} experts, and it trains models that use {}", moe.used, kExpertsUsed);
-  if (moe.shared_hidden != 0 || moe.shared_gate) return "shared experts";
+  if (moe.shared_hidden != 0 || moe.shared_gate || moe.beside_mlp) return "shared experts";
   if (!moe.normalize || moe.sigmoid || moe.scale != 1 || moe.groups != 1 || !moe.selection_bias.empty())
     return "a router other than the softmax over the chosen experts";
   return {};
@@ -69,6 +72,7 @@ std::string untrainable_mixture(const MoeSpec& moe) {
 std::string untrainable_layer(const ArchSpec& s, const LayerSpec& layer) {
   if (!is_plain_attention(layer)) return "mixers other than attention";
   if (layer.attention_gate) return "gates of attention";
+  if (layer.kv_from >= 0 || layer.gate_cut != 0) return "keys of another layer, or cut gates";
   if (layer.window != 0) return fmt::format("a window of {} tokens", layer.window);
   if (layer.rope != 0) return "a layer without positions";
   if (!layer.mlp) return "a layer without an MLP";

@@ -1,6 +1,7 @@
-// The part of ArchSpec that can be trained: Llama's layers (RMSNorm, RoPE, grouped-query attention, a gated MLP or a
-// mixture of them, tied head), all alike. (Touvron et al., 2023, "LLaMA"; Ainslie et al., 2023, "GQA"; Su et al., 2021,
-// "RoFormer"; Jiang et al., 2024, "Mixtral of Experts".) Thread-safety: values.
+// The architectures that can be trained, as a subset of ArchSpec: Llama's layers (RMSNorm, RoPE, grouped-query
+// attention, and a gated MLP or a mixture of gated MLPs), all with the same sizes, and a tied head. (Touvron et al.,
+// 2023, "LLaMA"; Ainslie et al., 2023, "GQA"; Su et al., 2021, "RoFormer"; Jiang et al., 2024, "Mixtral of Experts".)
+// Thread-safety: values.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,21 @@
 
 namespace millrace {
 
-constexpr int64_t kExpertsUsed = 2;  // by a token, of a mixture
+constexpr int64_t kExpertsUsed = 2;  // number of experts that a token uses in a mixture
 
-// Completes a spec that has vocab, context, width, heads, kv_heads and hidden, or moe.experts and moe.hidden: a Llama
-// of `layers` equal layers. Counts that cannot be trained give no layers.
+// Completes a spec to a Llama of `layers` equal layers. The spec must already have vocab, context, width, heads and
+// kv_heads, and either hidden or moe.experts and moe.hidden. If these sizes cannot be trained, the spec has no layers
+// afterwards.
 void complete_llama(ArchSpec& spec, int64_t layers, double rope_base);
 
-// Errors: unsupported, naming the first part of the spec that cannot be trained. Sizes are bounded before they are
-// multiplied.
+// Checks that the spec can be trained. Sizes are checked before they are multiplied, so no product overflows. Errors:
+// unsupported (names the first part of the spec that cannot be trained).
 Result<void> trainable(const ArchSpec& spec);
 
-// Returns the number of weights. The spec is trainable.
+// Returns the number of weights. `spec` must be trainable().
 int64_t trained_parameters(const ArchSpec& spec);
 
-// Returns true if weights of one model fit the other and compute the same. Both specs are trainable.
+// Returns true if the weights of one model fit the other and give the same results. Both specs must be trainable().
 bool same_model(const ArchSpec& a, const ArchSpec& b);
 
 // Rows of the layer's fused matrix of queries, keys and values.

@@ -1,6 +1,7 @@
-// StoryRows: the examples of models with a long context that are trained on stories alone. A row is one document: <s>,
-// then stories drawn at random with an empty line between them, as in the text files that `millrace perplexity` reads.
-// Each token attends to all before it, those of earlier stories too. Thread-safety: none (the encoder's cache).
+// StoryRows: training examples for models with a long context that are trained on stories alone. An example is one
+// document: <s>, then random stories with an empty line between them, as in the text files that `millrace perplexity`
+// reads. Each token attends to all tokens before it, including those of earlier stories. Not thread-safe, because of
+// the encoder's cache.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ class StoryRows final : public LabExamples {
  public:
   StoryRows(const TokenizerSpec& spec, std::vector<std::string> stories, uint64_t seed, int64_t context);
 
-  // `longest` characters of stories, cut after a word, or as many as fill the context.
+  // Returns stories of `longest` characters, cut after a word, or fewer if they fill the context.
   LabExample example(uint64_t index, int64_t longest) override;
 
  private:

@@ -1,5 +1,5 @@
-// ByteReader: a bounds-checked little-endian cursor over a file image. A read either succeeds within the image or
-// returns false without moving, so that a caller can report the offset of the error.
+// ByteReader: a bounds-checked little-endian cursor over a file image. A read that would exceed the image returns false
+// and does not move the cursor, so that the caller can report the offset of the error.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ class ByteReader {
     return true;
   }
 
-  // A view into the image; false if fewer than `bytes` remain.
+  // Sets `view` to the next `bytes` bytes of the image; false if fewer remain.
   bool take(uint64_t bytes, std::span<const uint8_t>& view) {
     if (left() < bytes) return false;
     view = image_.subspan(position_, bytes);

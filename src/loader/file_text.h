@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-// 'name' in quotes for a message: control characters and invalid UTF-8 as \xNN, truncated to 120 bytes.
+// Returns 'text' in quotes for a message, truncated to 120 bytes. Control characters and invalid UTF-8 become \xNN.
 std::string quoted_name(std::string_view text);
 
-// The text with every invalid byte replaced by U+FFFD; valid text is unchanged.
+// Returns the text with every invalid byte replaced by U+FFFD; valid text is unchanged.
 std::string to_valid_utf8(std::string_view text);
 
 }  // namespace millrace

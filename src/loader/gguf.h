@@ -1,4 +1,4 @@
-// GGUF v2 and v3, little-endian, one file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+// Parses one GGUF file, v2 or v3, little-endian (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 //
 //   | "GGUF" | u32 version | u64 tensors | u64 keys | key-values ... | tensor infos ... | padding | tensor data ... |
 //

@@ -4,7 +4,7 @@
 //   type:   u32
 //   value:  a number | u64 length, bytes | u32 element type, u64 count, elements (arrays may nest)
 //
-// Everything is stored in one flat JSON object, except the tokenizer's arrays, which are as long as the vocabulary.
+// All keys are stored in one flat JSON object, except the tokenizer's arrays, which are as long as the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct GgufMetadata {
   std::vector<std::string> merges;                 // tokenizer.ggml.merges
   std::vector<uint8_t> charsmap;                   // tokenizer.ggml.precompiled_charsmap
 
-  bool has(std::string_view key) const;  // among `values`
-  // Typed look-ups; empty if the key is missing or has a value of another kind.
+  bool has(std::string_view key) const;  // true: `values` contains the key
+  // Typed look-ups. They return nullopt if the key is missing or its value has another type.
   std::optional<uint64_t> unsigned_value(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;

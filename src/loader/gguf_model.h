@@ -1,4 +1,4 @@
-// ModelFiles from GGUF: one file, all parts of a split one, or an image in memory.
+// Opens GGUF files as ModelFiles: a single file, or all parts of a split file.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// Scales of whole matrices in GGUF files. Next to NAME.weight in NVFP4, llama.cpp's converter writes NAME.scale, F32
-// [1], by which it multiplies the product; next to a stack of matrices, NAME.scale is [experts]. It also writes
-// NAME.input_scale for inputs that are rounded to NVFP4, too; here inputs are not.
+// Scales of whole matrices in GGUF files. For NAME.weight in NVFP4, llama.cpp's converter also writes NAME.scale in
+// F32, which multiplies the product: [1] for a matrix, [experts] for a stack of matrices. It writes NAME.input_scale
+// for inputs rounded to NVFP4, too; it is ignored here, because inputs are not rounded to NVFP4.
 #pragma once
 
 #include "base/result.h"
@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-// Moves the scales to StoredTensor::scales. Scales of tensors in other formats stay. Errors: corrupt (wrong number of
-// scales, NaN or infinity).
+// Moves the scales to StoredTensor::scales of NVFP4 tensors. Tensors in other formats keep theirs as tensors. Errors:
+// corrupt (wrong number of scales, NaN or infinity).
 Result<void> attach_gguf_scales(ModelFiles& model);
 
 }  // namespace millrace

@@ -39,6 +39,20 @@ Bytes whole_model() {
   return file.zeros(3 * 34);
 }
 
+// Gemma 4's files name their tokenizer after the model, and no pre-tokenizer.
+TEST(Gguf, ReadsTheTokenizerOfGemma4) {
+  Bytes file;
+  file.gguf(0, 3);
+  file.key("general.architecture", Type::string).text("gemma4");
+  file.key("tokenizer.ggml.model", Type::string).text("gemma4");
+  file.key("tokenizer.ggml.tokens", Type::array).put(Type::string).put(uint64_t{2}).text("a").text("b");
+  const auto opened = open_gguf_image(file.pad(32).view(), "test.gguf");
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ASSERT_TRUE(opened->tokenizer);
+  EXPECT_EQ(opened->tokenizer->kind, "bpe");
+  EXPECT_EQ(opened->tokenizer->pre, "gemma4");
+}
+
 TEST(Gguf, ReadsACompleteModel) {
   Bytes file = whole_model();
   auto opened = open_gguf_image(file.view(), "test.gguf");

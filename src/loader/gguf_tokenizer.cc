@@ -51,7 +51,8 @@ class SpecReader {
 
   Result<TokenizerSpec> read(const std::string& model) {
     spec_.kind = kind_of(model);
-    spec_.pre = metadata_.text(full_key("pre")).value_or(spec_.kind == "bpe" ? "default" : "");
+    const std::string own_pre = model == "gemma4" ? "gemma4" : spec_.kind == "bpe" ? "default" : "";
+    spec_.pre = metadata_.text(full_key("pre")).value_or(own_pre);
     set_conventions(spec_);
     MILLRACE_TRY_VOID(take_arrays());
     MILLRACE_TRY_VOID(read_ids());
@@ -62,7 +63,7 @@ class SpecReader {
 
  private:
   static std::string kind_of(const std::string& model) {
-    if (model == "gpt2") return "bpe";
+    if (model == "gpt2" || model == "gemma4") return "bpe";  // Gemma 4's files name no pre-tokenizer
     if (model == "llama") return "spm";
     if (model == "t5") return "unigram";
     if (model == "bert") return "wordpiece";

@@ -1,4 +1,4 @@
-// TokenizerSpec from the tokenizer.ggml.* keys of a GGUF file, with defaults for absent keys.
+// Reads a TokenizerSpec from the tokenizer.ggml.* keys of a GGUF file. Absent keys have defaults.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// Moves the arrays out of `metadata`. Empty if the file has no vocabulary (or says "none"). Errors: corrupt
-// (inconsistent lengths, ids outside the vocabulary). An unknown algorithm or pre-tokenizer is passed on by name;
-// Tokenizer::create() rejects it.
+// Moves the arrays out of `metadata`. Returns nullopt if the file has no vocabulary or names the algorithm "none". An
+// unknown algorithm or pre-tokenizer is passed on by name; Tokenizer::create() rejects it. Errors: corrupt
+// (inconsistent lengths, ids outside the vocabulary).
 Result<std::optional<TokenizerSpec>> read_gguf_tokenizer(GgufMetadata& metadata, const std::string& file);
 
 }  // namespace millrace

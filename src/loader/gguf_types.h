@@ -1,6 +1,5 @@
-// Tensor types of GGUF (ggml type ids, frozen): their names and geometry, for every assigned id, whether or not a
-// Format can decode it, and those of millrace's own formats. Tensors without a Format are still sized and listed, and
-// rejected by type name.
+// Tensor types of GGUF: name and block size of every assigned ggml type id and of millrace's own formats. Tensors of a
+// type that no Format can decode are sized and listed, and are then rejected by type name. Ids never change.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct GgufType {
 
 const GgufType* find_gguf_type(uint32_t id);  // null if the id was never assigned
 
-// Value types of GGUF metadata, frozen.
+// Value types of GGUF metadata. Values never change.
 enum class GgufValueType : uint32_t {
   u8 = 0,
   i8 = 1,
@@ -34,10 +33,11 @@ enum class GgufValueType : uint32_t {
   f64 = 12
 };
 
-// Bytes of one value; 0 for strings, arrays and unknown types.
+// Returns the bytes of one value; 0 for strings, arrays and unknown types.
 int gguf_value_bytes(GgufValueType type);
 
-// Minimum size of one value on disk (8 for a string's length, 12 for an array's header); 0 for unknown types.
+// Returns the minimum bytes of one value on disk (8 for a string's length, 12 for an array's header); 0 for unknown
+// types.
 int gguf_value_least_bytes(GgufValueType type);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Writes GGUF v3 files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, tensors aligned to
-// 32 bytes. The file appears under its name only when it is complete. gguf.h describes the layout. Not thread-safe.
+// Writes GGUF v3 files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, with tensors aligned
+// to 32 bytes. The file appears under its name only when it is complete. gguf.h describes the layout. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,16 @@ class GgufWriter {
   void set_i32s(std::string_view key, const std::vector<int32_t>& values);
   void set_bools(std::string_view key, const std::vector<bool>& values);
   void set_bytes(std::string_view key, const std::vector<uint8_t>& values);
-  void remove(std::string_view key);  // if it is there
+  void remove(std::string_view key);  // no effect if the key is absent
 
-  // dims are outermost first, as in Tensor (GGUF itself stores them innermost first). `produce` is called once during
-  // write() and must fill all of the tensor's bytes.
+  // `dims`: outermost first, as in Tensor (GGUF stores them innermost first). `produce` is called once during write()
+  // and must fill all of the tensor's bytes.
   using Produce = std::function<Result<void>(uint8_t* destination, int64_t bytes)>;
   void add_tensor(std::string name, const Format* format, std::vector<int64_t> dims, Produce produce);
 
-  // Progress is called with the bytes written so far and the total; may be null. Holds one tensor in memory at a time.
-  // Errors: user (an invalid tensor, a path that cannot be written), unsupported (a format without GGUF type), resource
-  // (disk full), or the error of `produce`. On failure nothing is left behind.
+  // Writes the file. `progress` is called with the bytes written so far and the total; may be null. Holds one tensor in
+  // memory at a time. Errors: user (an invalid tensor, a path that cannot be written), unsupported (a format without
+  // GGUF type), resource (disk full), or the error of `produce`. On failure nothing is left behind.
   Result<void> write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress = {}) const;
 
  private:

@@ -1,4 +1,4 @@
-// The ranges of tensors in a file: checked products, range and overlap checks, shared by GGUF and safetensors.
+// Checks of the byte ranges of tensors in a file, for GGUF and safetensors.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// a * b into `product`; false if it does not fit into an int64_t.
+// Sets `product` to a * b. Returns false if the product does not fit into an int64_t.
 inline bool multiply_checked(int64_t a, int64_t b, int64_t& product) { return !__builtin_mul_overflow(a, b, &product); }
 
 struct TensorRange {
@@ -20,8 +20,8 @@ struct TensorRange {
   uint64_t bytes = 0;
 };
 
-// Checks that every range is within [begin, file_bytes) and no two overlap. Sorts `ranges` by offset.
-// Errors: corrupt, naming file, tensor and offset.
+// Checks that every range is within [begin, file_bytes) and no two ranges overlap. Sorts `ranges` by offset.
+// Errors: corrupt; the message names file, tensor and offset.
 Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begin, uint64_t file_bytes,
                                  const std::string& file);
 

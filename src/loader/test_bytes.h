@@ -37,12 +37,12 @@ class Bytes {
     bytes_.resize(bytes_.size() + count);
     return *this;
   }
-  // A GGUF header, with the one key that every model has.
+  // Adds a GGUF header and the one key that every model has.
   Bytes& gguf(uint64_t tensors, uint64_t more_keys, uint32_t version = 3) {
     raw("GGUF").put(version).put(tensors).put(more_keys + 1);
     return key("general.architecture", GgufValueType::string).text("llama");
   }
-  // A tensor's entry; dims innermost first, as stored.
+  // Adds a tensor's entry. `dims`: innermost first, as stored.
   Bytes& info(std::string_view name, const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset) {
     text(name).put(static_cast<uint32_t>(dims.size()));
     for (uint64_t dim : dims) put(dim);
@@ -86,7 +86,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// A complete safetensors file from entries whose data are contiguous.
+// Builds a complete safetensors file from entries with contiguous data.
 class SafetensorsBytes {
  public:
   SafetensorsBytes& add(std::string_view name, std::string_view dtype, std::string_view shape, const Bytes& data) {

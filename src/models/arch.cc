@@ -152,18 +152,18 @@ void check_unread(ConfigReader& config, const ArchSpec& spec, const Arch& arch, 
     unread->push_back(fmt::format("{} is {}", field.path, field.value));
 }
 
-}  // namespace
+const Arch* arch_of_type(const std::string& model_type) {
+  const auto found = std::ranges::find(archs().members(), std::string_view(model_type),
+                                       [](const Arch* arch) { return arch->huggingface_type; });
+  return model_type.empty() || found == archs().members().end() ? nullptr : *found;
+}
 
-namespace {
-
-// The family of a multimodal folder's text part, where its own class or type is unknown.
-const Arch* text_arch(const ModelFiles& files) {
+// The family of a multimodal folder's text part, if the folder names no class.
+const Arch* arch_of_text(const ModelFiles& files) {
   const auto text = files.config->find("text_config");
   if (text == files.config->end() || !text->is_object()) return nullptr;
-  const std::string type = ConfigReader(*text, files.path).text_or("model_type", "");
-  const auto found = std::ranges::find(archs().members(), std::string_view(type),
-                                       [](const Arch* arch) { return arch->huggingface_type; });
-  return type.empty() || found == archs().members().end() ? nullptr : *found;
+  if (ConfigReader(*files.config, files.path).text_or("model_type", "") != files.architecture) return nullptr;
+  return arch_of_type(ConfigReader(*text, files.path).text_or("model_type", ""));
 }
 
 }  // namespace
@@ -175,10 +175,7 @@ const Arch* find_arch(const ModelFiles& files) {
   // Qwen3ForSequenceClassification: the family's decoder with a ranking head (models/ranking_head.h).
   if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification") &&
       std::ranges::none_of(archs().members(), named)) {
-    const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
-    const auto found = std::ranges::find(archs().members(), std::string_view(type),
-                                         [](const Arch* arch) { return arch->huggingface_type; });
-    return type.empty() || found == archs().members().end() ? nullptr : *found;
+    return arch_of_type(ConfigReader(*files.config, files.path).text_or("model_type", ""));
   }
   for (const Arch* arch : archs().members()) {
     if (files.kind == ModelFiles::Kind::gguf) {
@@ -188,7 +185,7 @@ const Arch* find_arch(const ModelFiles& files) {
     if (arch->huggingface_type == files.architecture) return arch;
     if (named(arch)) return arch;
   }
-  return files.kind == ModelFiles::Kind::gguf ? nullptr : text_arch(files);
+  return files.kind == ModelFiles::Kind::gguf ? nullptr : arch_of_text(files);
 }
 
 static Result<ArchSpec> read_spec(const ModelFiles& files, const Arch* arch, std::vector<std::string>* unread) {

@@ -124,7 +124,7 @@ struct LayerSpec {
   // Keys that a token sees, itself included; 0: all. In a bidirectional layer: a token sees keys at most window / 2
   // positions away, before and behind it.
   int64_t window = 0;
-  int rope = 0;        // index into ArchSpec::ropes; -1: no positions
+  int rope = 0;  // index into ArchSpec::ropes; -1: no positions
   bool moe = false;
   bool mlp = true;  // false: the layer is its mixers alone
   std::vector<LayerMixer> mixers = std::vector<LayerMixer>(1);

@@ -38,7 +38,7 @@ struct ForwardSizes {
   int64_t parts = 0;        // bytes of products with weight parts
   int64_t inputs = 0;       // values of a token's inputs of all layers
   int64_t streams = 0;      // values of a token in all residual streams, if there are several
-  int64_t beside = 0;       // values of a token's row that waits for the experts beside an MLP
+  int64_t beside = 0;       // values of a token's row that waits for another block
 
   // A matrix reads rows of `cols` values.
   void reads(int64_t cols);

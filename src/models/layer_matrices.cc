@@ -120,7 +120,8 @@ void add_matrices(LayerWeights& layer, std::vector<Weight*>& out) {
     for (Weight* weight : layer.mixer->matrices()) add({weight});
   add({&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down, &layer.shared.gate, &layer.shared.up, &layer.shared.down});
   for (MlpWeights& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
-  add({&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate, &layer.input_projection});
+  add({&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate, &layer.input_projection, &layer.laurel_left,
+       &layer.laurel_right});
 }
 
 std::string shortcut_tensor(int64_t layer, bool mlp) {

@@ -42,6 +42,7 @@ KvLayer layer_state(const LayerSpec& layer) {
     const KvLayer own = one.mixer->state(layer);
     const int64_t values = out.state_values + own.state_values;
     if (own.kv_heads > 0) out = own;
+    out.window = std::max(out.window, own.window);  // of a layer that reads another one's keys, too
     out.state_values = values;
   }
   return out;

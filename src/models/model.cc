@@ -47,6 +47,24 @@ const float* given_row(const Batch& batch, int64_t t) {
   return found != batch.embeddings.end() && found->token == t ? found->row : nullptr;
 }
 
+// The last layer that stores something: tokens without logits need no layer behind it.
+int64_t last_stored(const ArchSpec& spec) {
+  int64_t last = spec.layer_count() - 1;
+  while (last > 0 && spec.layers[static_cast<size_t>(last)].kv_from >= 0) --last;
+  return last;
+}
+
+// Adds a layer's own input to the complete residual, and corrects further residual streams.
+void end_layer(const ArchSpec& spec, int64_t index, const LayerWeights& weights, int64_t tokens,
+               ForwardContext& context) {
+  if (weights.alt_up) correct_streams(spec, *weights.alt_up, tokens, context);
+  layer_input_block(spec, index, weights, tokens, context);
+  if (weights.alt_up)
+    add_to_streams(spec, weights.input_post_norm, tokens, context);
+  else
+    context.pending = &weights.input_post_norm;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
@@ -103,8 +121,8 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
 void Model::add_position(int64_t position, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
   float* values = context.normed.as<float>() + t * width;  // unused until the first norm
-  positions_.format->decode(
-      positions_.data + (spec_.first_position + position) * positions_.format->row_bytes(width), values, width);
+  positions_.format->decode(positions_.data + (spec_.first_position + position) * positions_.format->row_bytes(width),
+                            values, width);
   context.kernels().add(values, context.residual.as<float>() + t * width, width);
 }
 
@@ -186,10 +204,12 @@ void Model::embed(const Batch& batch, ForwardContext& context) const {
     fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[t], t, context);
   });
   if (spec_.layer_input > 0) make_layer_inputs(spec_, layer_inputs_, batch, context);
+  if (spec_.streams > 1) make_streams(spec_, stream_in_, batch.size(), context);
 }
 
 const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, ForwardContext& context) const {
   const Batch* batch = &all;
+  const int64_t last = last_stored(spec_);
   find_prefixes(*batch, context);
   int64_t next_exit = find_exit(*batch, from, spec_.layer_count());
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
@@ -203,18 +223,21 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
       if (!block && shortcut.present()) add_pending(batch->size(), context);
       pass_shortcut(shortcut, at.of(kind), batch->size(), context);
     };
+    if (weights.alt_up) predict_streams(spec_, *weights.alt_up, batch->size(), context);
     if (mixes) {
       const ActivationRows x =
           start_block(weights.attention_norm, &first_matrix(layer, weights), batch->size(), context);
       for (ForwardObserver* observer : context.hooks.observers())
         observer->residual(i, context.residual.as<float>(), batch->size(), spec_.width);
       begin_mixers({spec_, layer, i, weights, *batch, context}, x);
-      if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
+      if (weights.laurel_left.present()) laurel_block(spec_, i, weights, batch->size(), context);
+      if (i == last) {  // the other tokens' outputs are not used
         batch = &keep_outputs(spec_, *batch, &layer, context);
         if (batch->size() == 0) break;
         if (batch != &all) find_prefixes(*batch, context);
       }
       finish_mixers({spec_, layer, i, weights, *batch, context});
+      if (weights.laurel_left.present()) add_laurel(spec_, batch->size(), context);
     }
     pass(weights.attention_shortcut, LinearKind::attention_shortcut, mixes);
     if (mixes) context.pending = &weights.attention_post_norm;
@@ -233,14 +256,13 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
       else if (layer.moe)
         moe_block(spec_, layer.experts, at, weights, y, context);
       else
-        mlp_block(spec_, at, weights.mlp, layer.hidden, y, context);
+        mlp_block(spec_, at, weights.mlp, layer.hidden, y, context, layer.gate_cut);
     }
     pass(weights.mlp_shortcut, LinearKind::mlp_shortcut, feeds);
     if (feeds) context.pending = &weights.mlp_post_norm;
     if (weights.input_gate.present()) {
       add_pending(batch->size(), context);
-      layer_input_block(spec_, i, weights, batch->size(), context);
-      context.pending = &weights.input_post_norm;
+      end_layer(spec_, i, weights, batch->size(), context);
     }
     if (i + 1 == next_exit) {
       add_pending(batch->size(), context);
@@ -249,6 +271,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
       if (batch->size() > 0) find_prefixes(*batch, context);
     }
   }
+  if (to == spec_.layer_count() && spec_.streams > 1 && batch->size() > 0)
+    merge_streams(spec_, stream_out_, batch->size(), context);
   if (to < spec_.layer_count() || !context.exits.any()) return *batch;
   add_pending(batch->size(), context);
   return rejoin_exited(spec_, *batch, context);

@@ -67,8 +67,8 @@ struct AltUpWeights {
 
 // Each layer's own input of a token is made from its row of the table and from its embedding.
 struct LayerInputWeights {
-  Tensor table;            // [vocabulary, layers * layer_input], read in place
-  Weight projection;       // [layers * layer_input, width], of the embedding
+  Tensor table;             // [vocabulary, layers * layer_input], read in place
+  Weight projection;        // [layers * layer_input, width], of the embedding
   std::vector<float> norm;  // [layer_input], of each layer's part of the projection
 };
 
@@ -92,7 +92,7 @@ struct LayerWeights {
   std::vector<float> router_bias;
   std::vector<MlpWeights> experts;
   MlpWeights shared;
-  // Experts beside a dense MLP: norms of the experts' input, and of the outputs of the MLP and of the experts; the
+  // Experts next to a dense MLP: norms of the experts' input, and of the outputs of the MLP and of the experts; the
   // factor of each value of the router's input [width], divided by sqrt(width), and of each expert's weight [experts].
   NormWeights experts_norm, mlp_inner_norm, experts_inner_norm;
   std::vector<float> router_scale, expert_scales;
@@ -201,12 +201,12 @@ class Model {
   Tensor embedding_;
   Tensor positions_;  // learned positions
   LayerInputWeights layer_inputs_;
-  // Further residual streams: [width, width] each, from the embedding to the stream, and from the stream to the sum that
-  // the head reads.
+  // Further residual streams: [width, width] each, from the embedding to the stream, and from the stream to the sum
+  // that the head reads.
   std::vector<Weight> stream_in_, stream_out_;
   std::vector<float> types_;    // [types, width] rows of token types; empty: none
   TokenId separator_ = -1;      // token between the two texts of a pair; -1: none
-  NormWeights embedding_norm_;  // of ArchSpec::embedding_norm
+  NormWeights embedding_norm_;  // set if ArchSpec::embedding_norm
   NormWeights output_norm_;
   Weight head_;
   std::vector<float> head_bias_;

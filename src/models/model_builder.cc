@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <unordered_map>
 
@@ -46,6 +47,8 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   MILLRACE_TRY_VOID(load_embeddings());
   model_->layers_.resize(spec.layers.size());
   MILLRACE_TRY_VOID(load_layer_inputs());
+  MILLRACE_TRY(model_->stream_in_, load_streams("altup_proj"));
+  MILLRACE_TRY(model_->stream_out_, load_streams("altup_unembd_proj"));
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
   std::vector<const TokenGates*> gates;
   for (const LayerWeights& layer : model_->layers_) gates.push_back(&layer.gates);
@@ -145,7 +148,8 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   return load_layer_end(prefix, layer);
 }
 
-// What follows a layer's MLP: the gate of its own input, and the factor of its output.
+// Loads the weights behind a layer's MLP: those of its own input and of further residual streams, and the factor of its
+// output.
 Result<void> ModelBuilder::load_layer_end(const std::string& prefix, LayerWeights& layer) {
   const ArchSpec& spec = model_->spec_;
   if (spec.layer_input > 0) {
@@ -153,11 +157,44 @@ Result<void> ModelBuilder::load_layer_end(const std::string& prefix, LayerWeight
     MILLRACE_TRY(layer.input_projection, loader_.matrix(prefix + "proj.weight", spec.width, spec.layer_input));
     MILLRACE_TRY(layer.input_post_norm, load_norm(prefix + "post_norm", true));
   }
+  if (spec.streams > 1) MILLRACE_TRY_VOID(load_alt_up(prefix, layer));
+  if (spec.laurel_rank > 0) {
+    MILLRACE_TRY(layer.laurel_left, loader_.matrix(prefix + "laurel_l.weight", spec.laurel_rank, spec.width));
+    MILLRACE_TRY(layer.laurel_right, loader_.matrix(prefix + "laurel_r.weight", spec.width, spec.laurel_rank));
+    MILLRACE_TRY(layer.laurel_norm, load_norm(prefix + "laurel_post_norm", true));
+    layer.attention_post_norm.residual_factor = std::sqrt(0.5f);  // of attention and LAuReL together
+  }
   if (!spec.layer_scales) return {};
   MILLRACE_TRY(const auto scale, loader_.optional_vector(prefix + "layer_output_scale.weight", 1));
   if (!scale.empty())
     (spec.layer_input > 0 ? layer.input_post_norm : layer.mlp_post_norm).residual_factor = scale.front();
   return {};
+}
+
+Result<void> ModelBuilder::load_alt_up(const std::string& prefix, LayerWeights& layer) {
+  const int64_t streams = model_->spec_.streams, width = model_->spec_.width;
+  layer.alt_up = std::make_unique<AltUpWeights>();
+  AltUpWeights& to = *layer.alt_up;
+  MILLRACE_TRY(to.router, loader_.table(prefix + "altup_router.weight", streams, width));
+  MILLRACE_TRY(to.router_norm, loader_.vector(prefix + "altup_router_norm.weight", width));
+  MILLRACE_TRY(to.predict, loader_.table(prefix + "altup_predict_coef.weight", streams * streams, streams));
+  MILLRACE_TRY(to.correct, loader_.table(prefix + "altup_correct_coef.weight", streams, streams));
+  MILLRACE_TRY(to.scale, loader_.optional_vector(prefix + "altup_correct_scale.weight", width));
+  return {};
+}
+
+// The matrices of all residual streams but the first, stacked or one by one.
+Result<std::vector<Weight>> ModelBuilder::load_streams(const std::string& name) {
+  const int64_t further = model_->spec_.streams - 1, width = model_->spec_.width;
+  const std::string stacked = name + ".weight";
+  std::vector<Weight> out;
+  for (int64_t s = 0; s < further; ++s) {
+    MILLRACE_TRY(Weight one, loader_.find(stacked)
+                                 ? loader_.rows_of(stacked, further * width, s * width, width, width)
+                                 : loader_.matrix(fmt::format("{}.{}.weight", name, s), width, width));
+    out.push_back(std::move(one));
+  }
+  return out;
 }
 
 Result<void> ModelBuilder::load_layer_inputs() {
@@ -187,6 +224,8 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   std::vector<Weight*> all;
   if (model_->head_.present()) all.push_back(&model_->head_);
   if (model_->layer_inputs_.projection.present()) all.push_back(&model_->layer_inputs_.projection);
+  for (auto* streams : {&model_->stream_in_, &model_->stream_out_})
+    for (Weight& weight : *streams) all.push_back(&weight);
   for (auto& layer : model_->layers_) add_matrices(layer, all);
   for (size_t i = 0, own = all.size(); i < own; ++i)
     if (WeightParts* parts = all[i]->parts.get()) parts->each_matrix([&](Weight& one) { all.push_back(&one); });
@@ -227,9 +266,9 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
   for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
   // Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
   for (const auto& stored : files_->tensors)
-    if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
-                                 stored.tensor.data == model_->positions_.data ||
-                                 stored.tensor.data == model_->layer_inputs_.table.data))
+    if (stored.tensor.format &&
+        (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
+         stored.tensor.data == model_->positions_.data || stored.tensor.data == model_->layer_inputs_.table.data))
       in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
@@ -333,8 +372,8 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
       for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
     add_mlp(to.own, layer.mlp);
     add_mlp(to.own, layer.shared);
-    for (const Weight* weight :
-         {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate, &layer.input_projection})
+    for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate,
+                                 &layer.input_projection, &layer.laurel_left, &layer.laurel_right})
       add(to.own, *weight);
     for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
     out.others -= to.bytes();

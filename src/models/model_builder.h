@@ -19,8 +19,8 @@ class ModelBuilder {
       : ModelBuilder(std::move(files), arch, std::move(spec), nullptr) {}
   Result<std::unique_ptr<Model>> build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
-  // The tensors that a model of this spec asks for, also those that the file lacks. Of layers that are alike only the
-  // first is listed, and at most 8 kinds of layers.
+  // The tensors that a model of this spec asks for, also those that the file lacks. Lists only the first of layers
+  // that are alike, and at most 8 kinds of layers.
   static std::vector<TensorRequest> list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,
                                                   const ArchSpec& spec);
 
@@ -32,6 +32,8 @@ class ModelBuilder {
   Result<void> load_types();
   Result<void> load_layer(int64_t index);
   Result<void> load_layer_end(const std::string& prefix, LayerWeights& layer);
+  Result<void> load_alt_up(const std::string& prefix, LayerWeights& layer);
+  Result<std::vector<Weight>> load_streams(const std::string& name);
   Result<Weight> load_shortcut(int64_t layer, bool mlp);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();

@@ -6,6 +6,7 @@
 #include "base/ordered_json.h"
 #include "models/arch.h"
 #include "models/layer_mixers.h"
+#include "models/unread_tensors.h"
 
 namespace millrace {
 namespace {
@@ -102,6 +103,29 @@ TEST(QwenNext, TheTextPartOfAMultimodalMixtureIsRead) {
   EXPECT_TRUE(keeps(spec->layers[1], StateKind::recurrent) && keeps(spec->layers[2], StateKind::recurrent));
   EXPECT_EQ(spec->ropes[0].rotated, 128);
   EXPECT_EQ(spec->ropes[0].theta, 1e6);
+  const QwenJson folder = {{"model_type", "qwen3_5_moe"}, {"text_config", text}};
+  const auto unnamed = read_qwen_next(ModelFiles::Kind::huggingface, "qwen3_5_moe", folder);
+  ASSERT_TRUE(unnamed.ok()) << "a folder that names no class: " << unnamed.error().message;
+  EXPECT_EQ(unnamed->arch, "qwen35moe");
+  EXPECT_FALSE(read_qwen_next(ModelFiles::Kind::huggingface, "LlavaForConditionalGeneration", folder).ok());
+}
+
+TEST(QwenNext, TensorsOfOtherPartsAreCounted) {
+  ModelFiles files;
+  files.path = "m";
+  for (const char* name : {"model.visual.blocks.0.norm1.weight", "model.language_model.layers.2.mlp.up_proj.weight",
+                           "model.language_model.embed_tokens.weight"})
+    files.tensors.push_back({.name = name});
+  EXPECT_EQ(unread_tensors(files, 3), "m: ignores 1 tensors of a vision part, because prompts are text");
+  files.tensors.push_back({.name = "mtp.fc.weight"});
+  files.tensors.push_back({.name = "model.language_model.layers.3.eh_proj.weight"});
+  EXPECT_EQ(unread_tensors(files, 3),
+            "m: ignores 1 tensors of a vision part, because prompts are text; 2 tensors of layers that predict further "
+            "tokens, which only the drafter mtp reads");
+  files.tensors = {{.name = "blk.4.nextn.enorm.weight"}, {.name = "blk.3.attn_norm.weight"}};
+  EXPECT_EQ(unread_tensors(files, 4),
+            "m: ignores 1 tensors of layers that predict further tokens, which only the drafter mtp reads");
+  EXPECT_EQ(unread_tensors(files, 5), "");
 }
 
 TEST(QwenNext, GgufFilesListTheirLayers) {

@@ -53,6 +53,32 @@ std::vector<double> linear_rows(std::span<const float> weight, std::span<const f
   return y;
 }
 
+// y = (x - mean) / sqrt(variance + eps) * weight + bias
+void layer_norm_in_place(std::vector<double>& x, std::span<const float> weight, std::span<const float> bias,
+                         double eps) {
+  const auto n = static_cast<double>(x.size());
+  double sum = 0, squares = 0;
+  for (const double value : x) sum += value;
+  for (const double value : x) squares += (value - sum / n) * (value - sum / n);
+  const double scale = 1 / std::sqrt(squares / n + eps);
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] =
+        (x[i] - sum / n) * scale * static_cast<double>(weight[i]) + (bias.empty() ? 0 : static_cast<double>(bias[i]));
+}
+
+// ModernBERT's classifier_pooling. GGUF files do not state it; llama.cpp takes the mean.
+Result<RankingHead::Row> read_row(const ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::gguf) return RankingHead::Row::mean;
+  ConfigReader config(*files.config, files.path + "/config.json");
+  const std::string row = config.text_or("classifier_pooling", "cls");
+  const std::string activation = config.text_or("classifier_activation", "gelu");
+  MILLRACE_TRY_VOID(config.status());
+  if (activation != "gelu" || (row != "cls" && row != "mean"))
+    return Error::unsupported(
+        fmt::format("{}: classifier_pooling '{}' with classifier_activation '{}'", config.source(), row, activation));
+  return row == "mean" ? RankingHead::Row::mean : RankingHead::Row::first;
+}
+
 }  // namespace
 
 Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, const ArchSpec& spec) {
@@ -67,11 +93,17 @@ Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, co
         fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model needs 1 to {} of {}", files.path,
                     out->name, count, out->tensor.cols(), kMaxLabels, spec.width));
   RankingHead head;
-  head.reads_first_ = spec.encoder;
+  if (spec.encoder) head.row_ = Row::first;
   MILLRACE_TRY(head.out_, loader.vector(kOut, count * spec.width));
   MILLRACE_TRY(head.out_bias_, loader.optional_vector("cls.output.bias", count));
   MILLRACE_TRY(head.dense_, loader.optional_vector("cls.weight", spec.width * spec.width));
   MILLRACE_TRY(head.dense_bias_, loader.optional_vector("cls.bias", spec.width));
+  MILLRACE_TRY(head.norm_, loader.optional_vector("cls.norm.weight", spec.width));
+  MILLRACE_TRY(head.norm_bias_, loader.optional_vector("cls.norm.bias", spec.width));
+  head.norm_eps_ = static_cast<double>(spec.norm_eps);
+  if (!head.norm_.empty()) {
+    MILLRACE_TRY(head.row_, read_row(files));
+  }
   head.labels_ = read_labels(files, static_cast<size_t>(count));
   if (count == 1) {
     head.relevant_ = 0;
@@ -85,8 +117,9 @@ double RankingHead::score(std::span<const float> hidden, bool activated) const {
   std::vector<double> x(hidden.begin(), hidden.end());
   if (!dense_.empty()) {
     x = linear_rows(dense_, dense_bias_, x);
-    for (double& value : x) value = std::tanh(value);
+    for (double& value : x) value = norm_.empty() ? std::tanh(value) : 0.5 * value * (1 + std::erf(value * M_SQRT1_2));
   }
+  if (!norm_.empty()) layer_norm_in_place(x, norm_, norm_bias_, norm_eps_);
   const std::vector<double> logits = linear_rows(out_, out_bias_, x);
   if (logits.size() == 1) return activated ? 1 / (1 + std::exp(-logits[0])) : logits[0];
   const double most = std::ranges::max(logits);

@@ -11,9 +11,15 @@ namespace millrace {
 namespace {
 
 bool is_vision(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kPrefixes = {
-      "v.",           "mm.",           "visual.",       "model.visual.", "vision_tower.", "model.vision_tower.",
-      "vision_model.", "multi_modal_projector.", "model.multi_modal_projector."};
+  constexpr std::array<std::string_view, 9> kPrefixes = {"v.",
+                                                         "mm.",
+                                                         "visual.",
+                                                         "model.visual.",
+                                                         "vision_tower.",
+                                                         "model.vision_tower.",
+                                                         "vision_model.",
+                                                         "multi_modal_projector.",
+                                                         "model.multi_modal_projector."};
   return std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 

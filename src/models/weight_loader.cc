@@ -93,8 +93,7 @@ void WeightLoader::note(std::string_view canonical, int64_t rows, int64_t cols) 
 
 Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
   if (const StoredTensor* stored = find(canonical, transposed)) return stored;
-  std::string name =
-      files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : folder_name(canonical);
+  std::string name = files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : folder_name(canonical);
   return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name.empty() ? canonical : name));
 }
 

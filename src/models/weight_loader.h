@@ -28,7 +28,7 @@ class WeightLoader {
   // another shape too, and zeros are returned.
   WeightLoader(const ModelFiles& files, const Arch& arch, std::vector<TensorRequest>* requests = nullptr);
   // Tensors of a Hugging Face folder whose names would begin with `from` begin with `to` instead.
-  void rename(std::string from, std::string to) { renamed_ = {std::move(from), std::move(to)}; }
+  void replace_prefix(std::string from, std::string to) { renamed_ = {std::move(from), std::move(to)}; }
 
   // The stored tensor, null if absent; of a factored matrix its .low_rank_b. `transposed` (may be null) is set if the
   // file stores [in, out].
@@ -60,7 +60,7 @@ class WeightLoader {
   const ModelFiles& files_;
   const Arch& arch_;
   std::vector<TensorRequest>* requests_;
-  bool has_parts_;  // some matrix of the file has weight parts
+  bool has_parts_;                               // some matrix of the file has weight parts
   std::pair<std::string, std::string> renamed_;  // prefixes
 };
 

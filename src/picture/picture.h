@@ -1,4 +1,4 @@
-// Picture: lines, discs and text that are kept as shapes and written as SVG or, twice as large, as PNG.
+// Picture: a list of lines, discs, boxes and texts, written as SVG or, at twice the size, as PNG.
 //
 //   x to the right, y downwards, (0, 0) top left, in pixels of the SVG
 #pragma once
@@ -26,11 +26,11 @@ class Picture {
   void line(double x0, double y0, double x1, double y1, double thickness, Colour colour);
   void disc(double x, double y, double radius, Colour colour);
   void box(double x, double y, double width, double height, Colour colour);
-  // `y` is the line on which letters stand. Characters outside of ASCII are drawn as "?" in the PNG.
+  // Draws text. `y`: the baseline. Characters outside of ASCII are drawn as "?" in the PNG.
   void text(double x, double y, const std::string& text, Colour colour, TextAnchor anchor = TextAnchor::start);
 
   std::string svg() const;
-  // Errors: user (the file).
+  // Errors: user (the file cannot be written).
   Result<void> write_png(const std::string& path) const;
 
  private:
@@ -47,7 +47,7 @@ class Picture {
   std::vector<Shape> shapes_;
 };
 
-// The largest of 1, 2, 5 times a power of ten that gives at least `count` steps over `span`.
+// Returns the largest step of the form 1, 2 or 5 times a power of ten that divides `span` into at least `count` steps.
 double round_step(double span, double count);
 
 // Escapes text for HTML and SVG.

@@ -24,7 +24,7 @@ class PixelCanvas {
   int height() const { return height_; }
   Colour at(int x, int y) const;
 
-  // Thickness in pixels; edges are smoothed.
+  // Draws a line with smoothed edges. `thickness`: in pixels.
   void line(double x0, double y0, double x1, double y1, double thickness, Colour colour);
 
   // Draws ASCII letters, digits and most signs in a 5x7 font, `scale` pixels per dot; (x, y) is the top left corner.

@@ -1,5 +1,5 @@
-// PromptCompressor: selects which tokens of a prompt remain, before the engine sees it. One file each under
-// compressors/ and one line in builtin.cc. Immutable, so one may be used by several threads at once.
+// PromptCompressor: selects the tokens of a prompt that remain, before the engine receives the prompt. Each compressor
+// is one file under compressors/ and one line in builtin.cc. Immutable; several threads may use one object at once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// Data that a compressor reads in addition to the tokens; computed only if it needs it.
+// Data that a compressor needs in addition to the tokens. It is computed only on request.
 enum PromptNeeds : uint32_t { kPromptNeedsNothing = 0, kNeedsSelfInformation = 1 };
 
 // A prompt as parallel arrays, one entry a token.
@@ -29,11 +29,11 @@ class PromptCompressor {
   virtual ~PromptCompressor() = default;
 
   virtual PromptNeeds needs() const { return kPromptNeedsNothing; }
-  // The file of the model that computes the compressor's scores; "": the model that answers.
+  // Returns the file of the model that computes the compressor's scores; "": the model that answers.
   virtual std::string model() const { return ""; }
-  // Returns the indices of the tokens that remain, ascending, with every fixed one. They are at most `budget`, unless
-  // more tokens than that must remain. `scores`: if the compressor needs self-information, a value for each token, -log
-  // p(token | tokens before), in nats, infinite where there is no token before. The result must depend on the arguments
+  // Returns the indices of the tokens that remain, ascending, including every fixed token. Their number is at most
+  // `budget`, unless there are more fixed tokens. `scores`: if the compressor needs self-information, -log p(token |
+  // tokens before) in nats for each token, infinite for the first; else empty. The result must depend on the arguments
   // alone.
   virtual std::vector<int64_t> keep(const PromptView& prompt, std::span<const float> scores, int64_t budget) const = 0;
 };

@@ -1,6 +1,5 @@
-// A prompt that is made of documents and a question: tokens, and which of them are a document's. A document has the
-// same tokens wherever it stands, so that its keys and values can be reused. For the server, `millrace run` and
-// `compare`.
+// A prompt of documents and a question: its tokens, and the ranges of them that are documents. A document has the same
+// tokens at any place, so its keys and values can be reused. Used by the server, `millrace run` and `compare`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -21,18 +20,17 @@ struct DocumentPrompt {
   void add_documents(std::span<const std::vector<TokenId>> list);
 };
 
-// Tokens of a document within a message. A separate text may begin with a space that a tokenizer adds; this one does
-// not.
+// Returns the tokens of a document within a message: without the space that some tokenizers add before a text.
 Result<std::vector<TokenId>> encode_within(const LanguageModel& model, const std::string& text);
 
-// In a conversation documents come first in the last message of the user. mark_documents() marks that place in the
-// messages (an array of {"role", "content"}), and marked_prompt() puts the documents' tokens there, after the chat
-// template has made them the text `text`. Errors: user (no message of the user with a text, or a template that changes
-// the text).
+// In a conversation, documents are at the beginning of the last user message. Called in this order: mark_documents()
+// marks that place in `messages`, an array of {"role", "content"}; the chat template renders them to `text`;
+// marked_prompt() replaces the mark by the documents' tokens. Errors: user (no user message has a text, or the template
+// changes the mark).
 Result<void> mark_documents(nlohmann::ordered_json& messages);
 Result<DocumentPrompt> marked_prompt(const LanguageModel& model, const std::string& text,
                                      std::span<const std::vector<TokenId>> documents);
-// `text` with the documents' own texts at the mark.
+// Returns `text` with the documents' texts in place of the mark.
 std::string shown_prompt(std::string text, std::span<const std::string> documents);
 
 }  // namespace millrace

@@ -1,10 +1,10 @@
-// Fill in the middle (Bavarian et al., 2022, arXiv:2207.14255): the prompt that makes a model trained for it write the
-// text between two given texts. Other files come first, as in repository-level training (Qwen2.5-Coder,
-// arXiv:2409.12186).
+// Builds prompts for fill in the middle (Bavarian et al., 2022, arXiv:2207.14255), with which a model trained for it
+// writes the text between two given texts. Other files precede these texts, as in repository-level training
+// (Qwen2.5-Coder, arXiv:2409.12186).
 //
 //   [bos] [repo] [file] NAME TEXT ... [file] NAME   [prefix] BEFORE [suffix] AFTER [middle]
 //
-// Without a token for files, they are separated by plain text.
+// If the model has no token for files, plain text separates the files.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,8 @@ struct InfillTokens {
   std::optional<TokenId> repository, file;
 };
 
-// From the model file's metadata (GGUF), or by the spellings of known models' tokens. Errors: unsupported.
+// Finds the tokens in the model file's metadata (GGUF), or by the names that known models use. Errors: unsupported (not
+// found).
 Result<InfillTokens> find_infill_tokens(const TokenizerSpec& spec);
 
 struct InfillFile {
@@ -36,11 +37,11 @@ struct InfillText {
 
 struct InfillPrompt {
   std::vector<TokenId> tokens;
-  int64_t dropped_tokens = 0;  // dropped from the beginning of the other files so that the prompt fits
+  int64_t dropped_tokens = 0;  // number of tokens cut from the beginning of the other files so that the prompt fits
 };
 
-// `before`: the tokens before the middle, without a start token. Other files are cut so that the prompt has at most
-// `most_tokens`; nothing else is cut. Errors: unsupported (the model has no such tokens).
+// `before`: the tokens before the middle, without a start token. Only the other files are cut so that the prompt has at
+// most `most_tokens` tokens. Errors: unsupported (the model has no infill tokens).
 Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before,
                                    const InfillText& text, int64_t most_tokens);
 

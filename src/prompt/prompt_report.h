@@ -9,14 +9,14 @@
 
 namespace millrace {
 
-// Adds the effects of the same passes on another prompt.
+// Adds to `sum` the effects of the same compressors on another prompt.
 void add_effects(std::vector<PromptEffect>& sum, std::span<const PromptEffect> more);
 
-// An array with an object a pass: family, name, options (all, with their values), effect (one line), tokens_before,
-// tokens_after, seconds.
+// Returns an array with one object for each compressor: family, name, options (all, with their values), effect (one
+// line), tokens_before, tokens_after, seconds.
 nlohmann::ordered_json applied_prompts(std::span<const PromptEffect> effects);
 
-// Report of all passes together: name, tokens_before, tokens_after, ratio, seconds, passes.
+// Returns a report of all compressors together: name, tokens_before, tokens_after, ratio, seconds, passes.
 nlohmann::ordered_json prompt_json(std::span<const PromptEffect> effects);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// A tokenizer for tests whose tokens are words of fixed texts, and scores given by the test.
+// For tests: a tokenizer with a fixed list of texts as tokens, and scores that the test sets.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// Ids are indices of `texts`; those in `controls` are control tokens.
+// Token ids are indices of `texts`; the ids in `controls` are control tokens.
 inline std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<std::string>& texts,
                                                const std::vector<TokenId>& controls = {}) {
   TokenizerSpec spec;

@@ -85,6 +85,8 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
   }
   const Tokenizer& tokenizer = *model_->parts().tokenizer;
   const TokenizerSpec& spec = tokenizer.spec();
+  // Converters of ModernBERT ask for a second separator, which its pairs do not have.
+  const bool second = spec.add_sep && model_->parts().files->architecture != "modern-bert";
   const bool wordpiece = spec.kind == "wordpiece";  // [CLS] query [SEP] document [SEP]
   const auto& begin = wordpiece && spec.cls ? spec.cls : spec.bos;
   const auto& end = (wordpiece && spec.sep) || !spec.eos ? spec.sep : spec.eos;
@@ -99,7 +101,7 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
   add(spec.add_bos, begin);
   add_text(query);
   add(wordpiece || spec.add_eos, end);
-  add(!wordpiece && spec.add_sep, spec.sep);
+  add(!wordpiece && second, spec.sep);
   add_text(document);
   add(wordpiece || spec.add_eos, end);
   MILLRACE_TRY_VOID(check_work());  // they may be incomplete

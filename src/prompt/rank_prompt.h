@@ -1,10 +1,11 @@
 // Turns a query and a document into the tokens that a ranking head scores.
 //
-//   "...<Query>: {query}\n<Document>: {document}..."    the model's own template ("rerank" among its chat templates),
-//                                                       with those two words, or in Jinja over messages of these roles
-//   BOS query EOS SEP document EOS                      without a template: those of the special tokens that the
-//                                                       tokenizer adds to texts; WordPiece: [CLS] query [SEP] document
-//                                                       [SEP]
+//   "...<Query>: {query}\n<Document>: {document}..."    the model's template ("rerank" among its chat templates): text
+//                                                       with {query} and {document}, or Jinja over messages whose roles
+//                                                       are query and document
+//   BOS query EOS SEP document EOS                      without a template; special tokens that the tokenizer does not
+//                                                       add to a text are left out; WordPiece: [CLS] query [SEP]
+//                                                       document [SEP]
 #pragma once
 
 #include <optional>
@@ -18,20 +19,19 @@
 
 namespace millrace {
 
-// Returns true if the files specify a pooling, as those of embedding models do; a ranking head's pooling does not
-// count.
+// Returns true if the files specify a pooling, as for embedding models. A ranking head's pooling does not count.
 bool states_pooling(const ModelFiles& files);
 
 class RankPrompt {
  public:
-  // Errors: unsupported (no tokenizer), or an error in the template. The model must outlive it.
+  // `model` must outlive the object. Errors: unsupported (no tokenizer), or an error in the template.
   static Result<RankPrompt> create(const LanguageModel& model);
 
-  // Errors: what the template raises.
+  // Errors: those that the template raises.
   Result<std::vector<TokenId>> tokens(std::string_view query, std::string_view document) const;
 
-  // Cuts `document` to its longest prefix of at most `most_own` tokens with which the pair has at most `most` tokens.
-  // Errors: as above, and user if the pair does not fit even with an empty document.
+  // Returns the tokens of the pair after cutting `document` to a prefix, so that the document has at most `most_own`
+  // tokens and the pair at most `most`. Errors: as above, and user (the pair does not fit even with an empty document).
   struct Cut {
     std::vector<TokenId> tokens;
     bool shortened = false;
@@ -43,7 +43,7 @@ class RankPrompt {
   Result<std::string> fill(std::string_view query, std::string_view document) const;
 
   const LanguageModel* model_;
-  std::string words_;  // a template with {query} and {document}; "": none
+  std::string words_;  // template with {query} and {document}; "": none
   std::optional<ChatTemplate> jinja_;
 };
 

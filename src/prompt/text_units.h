@@ -1,5 +1,5 @@
-// Units of a tokenized text that compressors keep or drop as a whole: tokens, words or sentences, found in the bytes of
-// the tokens. Pure functions.
+// Finds the units of a tokenized text that compressors keep or drop as a whole: tokens, words or sentences. They are
+// found in the bytes of the tokens. Pure functions.
 //
 //   texts      "Hello"  " Ann"  "ie"  "."  " Sit"  " down"  "."
 //   words      [      ] [           ] [  ] ...                       a token that begins with white space begins a word
@@ -24,10 +24,11 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-// In order; fixed tokens (1) belong to no unit and separate units. Punctuation belongs to the word before it.
+// Returns the units in order. Fixed tokens (1) belong to no unit and separate units. Punctuation belongs to the word
+// before it.
 std::vector<TokenRange> split_units(std::span<const std::string> texts, std::span<const char> fixed, TextUnit unit);
 
-// `fixed` with the last `count` of the tokens that were not.
+// Returns `fixed` with the last `count` tokens that were not fixed set to fixed.
 std::vector<char> with_last_fixed(std::span<const char> fixed, int64_t count);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// AnswerStops: stop strings that apply to an answer and not to the thinking before it. One per sequence; copyable.
+// AnswerStops: stop strings that apply only to the answer, not to the thinking part before it. One per sequence;
+// copyable.
 //
 //   stop "END", thinking up to "</think>"
 //   push("so END is")     -> "so END is"
@@ -37,7 +38,7 @@ class AnswerStops {
   StopMatcher stops_;
   Place place_ = Place::answer;
   std::string open_, close_, call_;
-  std::string held_;  // before the answer: text that may be the beginning of a marker
+  std::string held_;  // text before the answer that is held back because it may be the beginning of a marker
 };
 
 }  // namespace millrace

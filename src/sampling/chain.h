@@ -26,21 +26,21 @@ class SamplerChain {
   SamplerChain& operator=(SamplerChain&&) = default;
   SamplerChain clone() const;  // an independent copy, e.g. to try a draft
 
-  // Runs every step: the row then holds the candidates of the final distribution (row.softmax()). Modifies `logits`;
-  // compute log-probabilities (logprobs.h) first.
+  // Runs every step. `row` then contains the candidates of the final distribution (row.softmax()). Modifies `logits`,
+  // so log-probabilities (logprobs.h) must be computed first.
   void apply(std::span<float> logits, int64_t position, SamplingRow& row);
-  // apply(). Errors: those of steps that cannot continue (SamplerStep::failure).
+  // Calls apply(), then checks the steps. Errors: those of steps that cannot continue (SamplerStep::failure).
   Result<void> distribution(std::span<float> logits, int64_t position, SamplingRow& row);
-  // distribution() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), and
-  // those of distribution().
+  // Calls distribution() and draws a token. Errors: user (no token is left: all are banned, or all logits are NaN or
+  // -inf), and those of distribution().
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);
-  // SamplerStep::prepare(), settled() and deferred() of the steps.
+  // Call the functions of SamplerStep of these names for all steps of the chain.
   bool prepare(int64_t units);
   bool settled() const;
   std::shared_ptr<DeferredWork> deferred();
-  size_t bytes() const;  // that clone() copies, where they may be many
+  size_t bytes() const;  // bytes that clone() copies, only of steps where they may be many
   void reset();
   bool ended() const;  // a step reports that no token can follow
 
@@ -50,8 +50,8 @@ class SamplerChain {
   std::vector<std::unique_ptr<SamplerStep>> steps_;
 };
 
-// Draws from the candidates of a row: the first one in order whose cumulative probability exceeds `uniform`, by default
-// row.uniform(token).
+// Draw a token from the candidates of a row: the first candidate in order at which the cumulative probability exceeds
+// `uniform`. Without the parameter, row.uniform(RandomStream::token) is used.
 Result<TokenId> draw(SamplingRow& row, double uniform);
 Result<TokenId> draw(SamplingRow& row);
 

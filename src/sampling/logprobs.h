@@ -11,14 +11,14 @@ namespace millrace {
 
 struct Logprobs {
   TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  // best first, ties by lower id; tokens with a NaN or -inf logit are left out
+  std::vector<TokenLogprob> top;  // best first, ties by lower id; without tokens whose logit is NaN or -inf
 };
 
-// log softmax over the whole vocabulary for `chosen` and the k best tokens. Summed in double, by ascending id. NaN is
-// treated as -inf; a chosen token without probability has -inf.
+// Returns the log softmax over the whole vocabulary for `chosen` and the k best tokens. Sums are in double, by
+// ascending id. NaN is treated as -inf. If the probability of `chosen` is 0, its log-probability is -inf.
 Logprobs compute_logprobs(std::span<const float> logits, TokenId chosen, int64_t k);
 
-// log(sum(exp(logits))), as above; -inf if no logit is finite.
+// Returns log(sum(exp(logits))), summed like compute_logprobs(); -inf if no logit is finite.
 double log_sum_exp(std::span<const float> logits);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Limits of the work that streams do within a step to find their next tokens' masks, in units of 1 to 10 nanoseconds
-// (ParseTable): `own` for each stream, and `step` beyond that for all streams together. A stream that needs more sits
-// out steps while another thread computes its mask (engine/mask_worker.h). Its answer does not depend on these numbers.
+// Limits of the work within a step that finds the streams' next token masks, in units of 1 to 10 nanoseconds
+// (ParseTable). A stream whose mask needs more work skips steps while another thread computes the mask
+// (engine/mask_worker.h). Answers do not depend on these limits.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace millrace {
 
 struct MaskUnits {
-  int64_t own = 32'768;
-  int64_t step = 500'000;
+  int64_t own = 32'768;    // units for each stream
+  int64_t step = 500'000;  // further units for all streams together
 };
 
 // All engines of the process share these numbers. Tests may change them before they create an engine.

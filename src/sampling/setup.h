@@ -13,8 +13,8 @@ namespace millrace {
 
 SamplerSetup make_sampler_setup(const Request& request, const Tokenizer& tokenizer);
 
-// The tokens that break a DRY sequence: every token whose text contains one of the strings, as a sequence of one, and
-// the tokenization of each string that takes several tokens. Scans the whole vocabulary.
+// Returns the token sequences that break a DRY sequence: each single token whose text contains one of the `breakers`,
+// and the tokens of each breaker that is encoded as several tokens. Scans the whole vocabulary.
 std::vector<std::vector<TokenId>> tokenize_breakers(const std::vector<std::string>& breakers,
                                                     const Tokenizer& tokenizer);
 

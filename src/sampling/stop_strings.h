@@ -1,6 +1,6 @@
 // StopMatcher: passes generated text through until a stop string occurs. Text that may be the beginning of a stop
-// string is held back until it is known not to be, so no part of a match is shown (unless `keep`). A text of n bytes
-// costs O(n * stop strings) (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
+// string is held back until the following text decides, so that no part of a match is shown (unless `keep`). A text of
+// n bytes costs O(n * stop strings) (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
 //
 //   stop "END"      push("the E") -> "the "   push("N") -> ""   push("Ding") -> ""        stopped()
 //                   push("the E") -> "the "   push("gg") -> "Egg"  flush() -> ""
@@ -20,8 +20,8 @@ namespace millrace {
 class StopMatcher {
  public:
   StopMatcher() = default;  // no stop strings: everything passes
-  // Errors: user (an empty stop string, more than 256 of them, one longer than 4096 bytes).
-  // `keep`: the matched stop string is included at the end of the text.
+  // `keep`: include the matched stop string at the end of the text. Errors: user (an empty stop string, a stop string
+  // of more than 4096 bytes, more than 256 stop strings).
   static Result<StopMatcher> create(std::vector<std::string> stop, bool keep = false);
 
   // Consumes more text; returns the part that may be shown now. After a match it returns nothing.
@@ -36,11 +36,11 @@ class StopMatcher {
  private:
   struct Pattern {
     std::string text;
-    std::vector<uint32_t> border;  // border[i]: longest proper prefix of text[0..i] that is also its suffix
+    std::vector<uint32_t> border;  // border[i]: length of the longest proper prefix of text[0..i] that is its suffix
     uint32_t state = 0;            // length of the longest prefix of `text` that the pushed text ends with
   };
   std::vector<Pattern> patterns_;
-  std::string held_;  // pushed, not yet returned
+  std::string held_;  // text that was pushed and not yet returned
   int matched_ = -1;
   bool keep_ = false;
 };

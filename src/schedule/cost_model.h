@@ -1,5 +1,5 @@
-// CostModel: how long a step takes, for policies with latency targets and for the simulator. One file each in costs/.
-// Times are in seconds.
+// CostModel: predicts the duration of a step in seconds, for policies with latency targets and for the simulator. Each
+// cost model is one file in costs/.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace millrace {
 struct StepShape {
   int64_t tokens = 0;   // tokens that run
   int64_t outputs = 0;  // rows of logits
-  int64_t keys = 0;     // keys read: summed over the chunks, the stream's tokens up to the end of the chunk
-  double pairs = 0;     // (token, earlier key) pairs in attention
-  double skipped = 0;   // tokens that an exit gate saves: each token counts the share of the layers that it skips
-  double deepest = 0;   // largest share of the layers that a chunk runs; 0: there is no chunk yet
+  int64_t keys = 0;     // keys read: the stream's tokens up to the end of the chunk, summed over chunks
+  double pairs = 0;     // pairs of a token and a key that it attends
+  double skipped = 0;   // fractions of the layers that tokens skip because of an exit gate, summed over tokens
+  double deepest = 0;   // largest fraction of the layers that a chunk runs; 0: there is no chunk yet
 
-  // Adds a chunk of `count` tokens after `first` stored ones, with `rows` rows of logits. `depth`: share of the model's
-  // layers that they run. Keys and pairs are on average over all layers.
+  // Adds a chunk of `count` tokens after `first` stored tokens, with `rows` rows of logits. `depth`: fraction of the
+  // model's layers that the chunk runs. Keys and pairs are averages over all layers.
   void add(int64_t first, int64_t count, int64_t rows, double depth = 1) {
     const int64_t read = first + count;
     const double seen =
@@ -33,14 +33,14 @@ struct StepShape {
     pairs += depth * seen;
     skip(count, depth);
   }
-  // Notes the depth of a chunk whose tokens, keys and pairs are counted already.
+  // Adds the depth of a chunk of `count` tokens whose tokens, keys and pairs have been added already.
   void skip(int64_t count, double depth) {
     skipped += (1 - depth) * static_cast<double>(count);
     deepest = std::max(deepest, depth);
   }
-  // Tokens of whole passes that take as long.
+  // Returns the number of tokens through all layers that cost the same.
   double whole_tokens() const { return static_cast<double>(tokens) - skipped; }
-  // Share of the layers whose weights are read.
+  // Returns the fraction of the layers whose weights are read.
   double read_layers() const { return deepest > 0 ? deepest : 1; }
 };
 
@@ -48,13 +48,14 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual double step_seconds(const StepShape& shape) const = 0;
-  virtual double swap_seconds(int64_t tokens) const = 0;  // moving that many tokens' keys and values one way
-  // Seconds to load tokens from the disk of the prefix store.
+  virtual double swap_seconds(int64_t tokens) const = 0;  // to move the tokens' keys and values one way
+  // Returns the seconds to load tokens from the prefix store's disk.
   virtual double load_seconds(int64_t tokens) const { return swap_seconds(tokens); }
-  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // a completed load
-  virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a completed step
+  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // learns from a completed load
+  virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // learns from a completed step
 
-  // Computing the tokens [0, count) of a stream in steps of `chunk`, with nothing else running.
+  // Returns the seconds to compute tokens [0, count) of a stream in steps of `chunk` tokens, with no other stream
+  // running.
   double prefill_seconds(int64_t count, int64_t chunk) const;
 };
 
@@ -64,11 +65,11 @@ Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, con
 // Loads a file or a built-in machine by name (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);
 
-// Returns `cost` for a KV cache with `ratio` times the bytes of the one that `cost` describes. `read_ratio`: part of
-// these bytes that a step reads for a key.
+// Returns a variant of `cost` for a KV cache with `ratio` times the bytes per token. `read_ratio`: fraction of these
+// bytes that a step reads for a key.
 std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio, double read_ratio);
 
-// Learns from the steps of the engine that uses it (costs/learned.cc).
+// Returns a cost model that learns from the steps of its engine (costs/learned.cc).
 std::unique_ptr<CostModel> make_learned_cost();
 
 }  // namespace millrace

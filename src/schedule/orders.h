@@ -1,7 +1,8 @@
 // Functions that several policies use: they hand out token shares in an order of streams, select victims from the end
 // of an order, and determine how many blocks a stream is promised.
 //
-// An order is a function from a stream to any type that compares with <; the smallest comes first.
+// An order is a function that maps a stream to a value comparable with <. The stream with the smallest value comes
+// first.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +20,15 @@ void sort_by(std::vector<const Sequence*>& queue, Order&& order) {
   if (!std::ranges::is_sorted(queue, before)) std::ranges::stable_sort(queue, before);
 }
 
-// Every decoding stream receives one token. Prompts receive the remaining budget in the order of view.running, each as
-// much as it can use (Agrawal et al., 2023, Sarathi).
+// Assigns shares: every decoding stream receives one token, and prompts receive the remaining budget in the order of
+// view.running, each as much as it can use (Agrawal et al., 2023, Sarathi).
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out);
 // Variant with at most `prompt_budget` tokens for all prompts together.
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,
                          std::vector<Share>& out);
 
-// The last of the running streams by (order, arrival), if it ranks behind `wanting`; null: none does. Skips streams
-// that hold nothing and, if `wanting` is running, `wanting` itself.
+// Returns the last running stream by (order, arrival) if it comes after `wanting`, else null. Skips streams that hold
+// no blocks and `wanting` itself.
 template <typename Order>
 const Sequence* last_behind(const ScheduleView& view, const Sequence& wanting, Order&& order) {
   const Sequence* last = nullptr;
@@ -46,10 +47,10 @@ const Sequence* last_behind(const ScheduleView& view, const Sequence& wanting, O
 // running stream arrived after `wanting`, or `wanting` is a waiting stream, which preempts nothing.
 const Sequence* last_arrived(const ScheduleView& view, const Sequence& wanting);
 
-// How much of its KV cache a stream is promised at admission; the option `reserve` of most policies.
+// The KV blocks that are promised to a stream at admission; the option `reserve` of most policies.
 enum class Reserve {
-  whole,   // all that its request may need: it is never preempted
-  prompt,  // its current tokens and one more: more streams at once, but preemption when memory runs out
+  whole,   // for all tokens that the request may need; the stream is never preempted
+  prompt,  // for the current tokens and one more; more streams run at once, with preemptions when memory is full
 };
 OptionSpec reserve_option(const char* default_value);
 Result<Reserve> read_reserve(const OptionValues& options);

@@ -1,19 +1,19 @@
-// The planner turns queue, running streams and a policy into a StepPlan. It works on plain data only, so that plans can
-// be compared, printed and replayed, and the same code plans for the real engine and for the simulator.
+// The planner builds a StepPlan from the queue, the running streams and a policy. Its inputs and plans are plain data,
+// so that plans can be compared, printed and replayed, and the same code plans for the engine and for the simulator.
 //
 // A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
-//   1. places: which queued streams are admitted, and which running ones are preempted for them
-//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim.
-//      Drafted tokens fill the remaining tokens, outputs and spare blocks of the step
+//   1. places: which queued streams are admitted, and which running streams are preempted for them
+//   2. chunks: how many tokens of each running stream run; a stream that needs a block preempts the policy's victim.
+//      Drafted tokens then fill the remaining tokens, outputs and spare blocks of the step
 //
-// Block accounting guarantees that no admitted stream ever fails for lack of blocks. Every running stream is promised
-// reserved_blocks; beyond that it takes unpromised blocks, preempts a victim, or is preempted itself: it retains its
-// tokens and is admitted again when there is room. A preempted stream is protected for a while (preemption.h), under
-// every policy. If steps still make no progress (livelock.h), the open streams run to their end in order of arrival;
-// then the policy takes over again.
+// Block accounting guarantees that no admitted stream fails for lack of blocks. Every running stream is promised
+// reserved_blocks. For further blocks, it takes unpromised blocks, preempts a victim, or is preempted itself; it then
+// retains its tokens and is admitted again when there is room. A preempted stream is protected for a while, under every
+// policy (preemption.h). If steps still make no progress (livelock.h), all open streams run to their end in order of
+// arrival; then the policy takes over again.
 //
-//   total = held by streams + leaving (on their way to a tier) + free or cached
-//                                                                 = promised, not yet taken + spare
+//   total blocks = held by streams + leaving (being moved to a tier) + free or cached
+//                                                                       = promised, not yet taken + spare
 #pragma once
 
 #include <memory>
@@ -34,12 +34,12 @@ class Planner {
 
   // Reports a stream's event to the policy and the watch.
   void observe(const ScheduleEvent& event);
-  // After each step: whether any stream ran, and whether blocks are in transit.
+  // Reports the end of a step. `ran`: a stream ran. `moves`: blocks are in transit.
   void observe_step(bool ran, bool moves);
   int64_t livelocks() const { return livelocks_; }
   const std::string& last_livelock() const { return last_livelock_; }  // description for logs
 
-  // Blocks that `stream` would be promised if it were admitted now.
+  // Returns the number of blocks that would be promised to `stream` if it were admitted now.
   int64_t promised_blocks(const Sequence& stream, const PlannerLimits& limits) const;
 
   // Fills plan.preempted and plan.admitted.
@@ -50,7 +50,7 @@ class Planner {
  private:
   struct Account {
     int64_t spare = 0;     // blocks that no stream is promised
-    int64_t arriving = 0;  // blocks of streams that are being moved out, soon spare
+    int64_t arriving = 0;  // blocks of streams that are being moved out; spare when the move is complete
     int64_t swap_tokens = 0;
     int64_t streams = 0;  // resident
   };
@@ -69,18 +69,18 @@ class Planner {
   std::unique_ptr<SchedulerPolicy> policy_, to_the_end_;
   LivelockWatch watch_;
   int64_t livelocks_ = 0;
-  int64_t last_arrival_ = 0;   // that was seen
-  int64_t until_arrival_ = 0;  // streams up to here run to their end first; 0: no live-lock
+  int64_t last_arrival_ = 0;   // latest arrival so far
+  int64_t until_arrival_ = 0;  // after a live-lock: streams up to this arrival run to their end first; 0: no live-lock
   std::string last_livelock_;
-  std::vector<const Sequence*> queue_, residents_, saved_;  // residents_: running without those sent away in this plan
+  std::vector<const Sequence*> queue_, residents_, saved_;  // residents_: running streams not preempted in this plan
   std::vector<const Sequence*> movable_, runnable_;
   std::vector<Share> shares_;
   std::vector<int64_t> spare_taken_;  // by each chunk of the plan
   int64_t tokens_left_ = 0, outputs_left_ = 0;
 };
 
-// Blocks for a stream's first `tokens` tokens. Tokens that were left out of its attention, evicted, or left behind by
-// its windows have no blocks.
+// Returns the number of blocks for a stream's first `tokens` tokens. Tokens that are left out of its attention,
+// evicted, or outside of all windows have no blocks.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
   if (stream.kv.by_layer) {
     int64_t blocks = 0;
@@ -92,7 +92,7 @@ inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLi
   const int64_t left = limits.blocks_for(demand) - stream.kv.dead_blocks;
   return most < left ? most : left;
 }
-// Blocks that it may come to need in all.
+// Returns the maximum number of blocks that the stream may need.
 inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) {
   return blocks_of(stream, stream.max_total, limits);
 }

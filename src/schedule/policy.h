@@ -1,9 +1,9 @@
-// SchedulerPolicy: the order of streams, their share of a step, and the victims of preemption. One file each under
-// policies/ and one line in builtin.cc. The planner (planner.h) turns a policy's decisions into a StepPlan within the
-// limits: a policy cannot overcommit tokens or blocks, and affects only the timing of a stream's output, never its
-// content.
+// SchedulerPolicy: chooses the order of streams, their share of a step, and the victims of preemption. Each policy is
+// one file under policies/ and one line in builtin.cc. The planner (planner.h) builds a StepPlan from a policy's
+// decisions and enforces the limits, so a policy cannot overcommit tokens or blocks. A policy affects only the timing
+// of a stream's output, never its content.
 //
-// A policy belongs to one engine and is called only on its thread. It may keep state per stream id.
+// A policy belongs to one engine and is called only on the engine's thread. It may keep state per stream id.
 #pragma once
 
 #include <limits>
@@ -27,10 +27,10 @@ struct ScheduleEvent {
   enum class Kind { queued, admitted, ran, preempted, left };
   Kind kind = Kind::queued;
   const Sequence* stream = nullptr;
-  int64_t tokens = 0;    // ran: in its chunk
-  bool sampled = false;  // ran: the step sampled a token for it
-  double seconds = 0;    // ran: of the whole step
-  bool whole = false;    // left: its answer completed normally
+  int64_t tokens = 0;    // ran: tokens in the stream's chunk
+  bool sampled = false;  // ran: the step sampled a token of the stream
+  double seconds = 0;    // ran: duration of the whole step
+  bool whole = false;    // left: the answer completed normally
   int64_t kept = 0;      // ran: tokens computed for the first time
   int64_t lost = 0;      // preempted: tokens that must be recomputed
 };
@@ -39,32 +39,33 @@ class SchedulerPolicy {
  public:
   virtual ~SchedulerPolicy() = default;
 
-  // Sorts the queue, given in order of arrival, into the order of admission. A stream that does not fit blocks those
-  // behind it.
+  // Sorts `queue` from the order of arrival into the order of admission. A stream that does not fit blocks all streams
+  // after it.
   virtual void rank(std::vector<const Sequence*>& /*queue*/, const ScheduleView& /*view*/) {}
 
-  // Appends the streams of view.running that run in the next step, in the order in which tokens and blocks are handed
-  // out. Streams that are left out pause and retain their blocks.
+  // Appends to `out` the streams of view.running that run in the next step, in the order in which they receive tokens
+  // and blocks. Other streams pause and retain their blocks.
   virtual void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) = 0;
 
-  // Selects the stream of view.running that is preempted for `wanting`, which is either running and needs a block, or
-  // is the next waiting stream to be admitted. Null: none; then a running `wanting` is preempted itself and a waiting
-  // one waits. For termination, victims must come after `wanting` in a fixed total order.
+  // Selects the stream of view.running to preempt for `wanting`. `wanting` is a running stream that needs a block, or
+  // the next waiting stream to be admitted. Null: no victim; a running `wanting` is then preempted itself, and a
+  // waiting one waits. For termination, victims must come after `wanting` in a fixed total order.
   virtual const Sequence* victim(const ScheduleView& view, const Sequence& wanting) = 0;
 
-  // For a waiting `wanting`: the policy's estimate of the seconds gained by preempting the victim. A preemption that
-  // costs more is not made. By default the order alone decides.
+  // Returns an estimate of the seconds gained by preempting `victim` for a waiting `wanting`. The planner does not make
+  // a preemption that costs more. By default the gain is infinite, so costs do not matter.
   virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const {
     return std::numeric_limits<double>::infinity();
   }
 
-  // Tokens whose blocks a stream is promised at admission. To store more than these it may have to preempt a victim.
+  // Returns the number of tokens whose blocks are promised to a stream at admission. To store more tokens, the stream
+  // may have to preempt a victim.
   virtual int64_t promise(const Sequence& stream, const PlannerLimits& /*limits*/) const { return stream.max_total; }
 
-  // A stream of view.running to move out of memory early, so that admissions find room; null: none.
+  // Returns a stream of view.running to swap out early, which frees memory for admissions; null: none.
   virtual const Sequence* leave_early(const ScheduleView& /*view*/) { return nullptr; }
 
-  // Rejects a new stream that cannot be served as requested, with the reason. Errors: resource.
+  // Rejects a new stream that cannot be served as requested. Errors: resource, with the reason.
   virtual Result<void> accept(const Sequence& /*stream*/, const ScheduleView& /*view*/) { return {}; }
 
   virtual void observe(const ScheduleEvent& /*event*/) {}
@@ -73,7 +74,7 @@ class SchedulerPolicy {
 using PolicyFactory = Result<std::unique_ptr<SchedulerPolicy>> (*)(const OptionValues& options);
 const Registry<PolicyFactory>& policies();
 
-// `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
+// `text`: NAME[:key=value,...]. Errors: user (unknown name or option).
 Result<std::unique_ptr<SchedulerPolicy>> make_policy(std::string_view text);
 
 }  // namespace millrace

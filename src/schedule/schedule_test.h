@@ -1,4 +1,4 @@
-// A harness for tests of planner and policies: builds streams in any state, and returns the resulting plan as text.
+// A harness for tests of the planner and policies. It builds streams in any state and returns the plan as text.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// FairnessMeter: the largest difference in service between tenants while all of them have requests waiting (Sheng et
-// al., 2024).
+// FairnessMeter: measures the largest difference in service between tenants while all of them have waiting requests
+// (Sheng et al., 2024).
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace millrace {
 
 inline constexpr double kAnswerService = 2;  // cost of one answer token; a prompt token costs 1
 
-// Over any interval in which every tenant has requests waiting: the range of (a's service - b's) since it began.
+// For two tenants a and b, and an interval in which every tenant has waiting requests, the difference is the range
+// (maximum - minimum) of a's service minus b's service since the interval began.
 class FairnessMeter {
  public:
   void arrived(const std::string& tenant) { ++tenants_[tenant].waiting; }

@@ -222,6 +222,10 @@ class Simulation {
             &EngineStats::preemptions, &EngineStats::livelocks, &EngineStats::recomputed_tokens,
             &EngineStats::swapped_out_tokens, &EngineStats::swapped_in_tokens, &EngineStats::evicted_tokens})
         sum.*field += figures.stats.*field;
+      using Copies = StateCacheStats;
+      for (auto field :
+           {&Copies::slots, &Copies::held, &Copies::stored, &Copies::replaced, &Copies::evicted, &Copies::hits})
+        sum.state_cache.*field += figures.stats.state_cache.*field;
       result_.seconds = std::max(result_.seconds, node->now());
       result_.busy_seconds += figures.busy_seconds;
       result_.most_running += figures.most_running;

@@ -1,5 +1,5 @@
-// CandidateTree: a draft tree that is chosen from candidates. Each has a score, the chance that it is reached; a
-// child's is at most its parent's, so the best candidates are a tree.
+// CandidateTree: a draft tree that is chosen from candidates. A candidate's score is the probability that it is
+// reached. A child's score is at most its parent's, so the best candidates always form a tree.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// The share of drafts in which the candidate of this rank, from 0 on, was right at this place of a branch; trees of a
-// fixed shape assume it. Rough means of what the papers on Medusa and EAGLE report.
+// Returns the assumed probability that the candidate of rank `rank` (from 0 on) is right at `place` of a branch. Used
+// for trees of a fixed shape. The values are rough averages of figures in the papers on Medusa and EAGLE.
 inline float assumed_share(int64_t place, int64_t rank) {
   constexpr std::array<float, 4> kByRank = {0.6f, 0.15f, 0.07f, 0.04f};
   return kByRank[static_cast<size_t>(std::min<int64_t>(rank, 3))] * std::pow(0.9f, static_cast<float>(place));
@@ -26,7 +26,7 @@ class CandidateTree {
   struct Node {
     TokenId token = 0;
     int64_t parent = -1;  // index; -1: the stream's last token
-    int64_t place = 0;    // in its branch
+    int64_t place = 0;    // index in its branch
     float score = 1;
     int64_t ran = -1;  // for a drafter that runs nodes: index in the order in which they ran
   };
@@ -34,8 +34,8 @@ class CandidateTree {
   void clear() { nodes_.clear(); }
   std::vector<Node>& nodes() { return nodes_; }
 
-  // Adds the candidates behind `parent`: the token that was drawn, then the likeliest others, `top` in all. Their
-  // probabilities are the model's, or assumed ones. Returns the number added.
+  // Adds up to `top` candidates behind `parent`: the drawn token, then the likeliest other tokens. `assumed`: true:
+  // their probabilities are assumed_share(); false: the model's. Returns the number of candidates added.
   int64_t add(int64_t parent, const DraftPick& pick, int64_t top, bool assumed) {
     const int64_t place = parent < 0 ? 0 : nodes_[static_cast<size_t>(parent)].place + 1;
     const float reached = parent < 0 ? 1 : nodes_[static_cast<size_t>(parent)].score;

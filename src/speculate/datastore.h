@@ -1,5 +1,5 @@
-// Datastore: a text of tokens and its suffix array in a mapped file, which finds every occurrence of a sequence and
-// what followed it by binary search. `millrace datastore` writes it; the drafter rest drafts from it.
+// Datastore: a text of tokens and its suffix array in a mapped file. Binary search finds every occurrence of a sequence
+// and the tokens that follow it. `millrace datastore` writes it; the drafter rest drafts from it.
 //
 //   header   kDatastoreHeader bytes: magic, version, vocabulary, its hash, tokens, checksums
 //   tokens   [n] int32; the number after the vocabulary's last token ends a text
@@ -24,7 +24,8 @@ inline constexpr int64_t kMaxDatastoreTokens = INT32_MAX - 1;
 // Hash of a vocabulary's tokens in their order; never 0.
 uint64_t vocabulary_hash(std::span<const std::string> tokens);
 
-// `tokens` are in [0, vocab]. Errors: user (none, too many, or one out of range), resource (memory, the disk).
+// `tokens` are in [0, vocab]. Errors: user (no tokens, too many tokens, or a token out of range), resource (memory or
+// disk).
 Result<void> write_datastore(const std::string& path, int64_t vocab, uint64_t vocabulary,
                              std::span<const TokenId> tokens);
 
@@ -35,22 +36,25 @@ class Datastore {
 
   // Reads the whole file and checks that it is unchanged since it was written. Errors: corrupt.
   Result<void> verify() const;
-  // Errors: user (it is of another vocabulary). `vocabulary` 0: not known, so that only the sizes are compared.
+  // Checks that the file belongs to this vocabulary. `vocabulary`: its hash; 0: not known, so only the sizes are
+  // compared. Errors: user (another vocabulary).
   Result<void> check_vocabulary(int64_t vocab, uint64_t vocabulary) const;
 
   int64_t vocab() const { return vocab_; }
   int64_t tokens() const { return tokens_; }
 
-  // Places in the suffix array: the occurrences of one sequence.
+  // The occurrences of one sequence: a range of the suffix array.
   struct Range {
     int64_t begin = 0, end = 0;
     int64_t count() const { return end - begin; }
   };
   Range all() const { return {0, tokens_}; }
-  // Returns the part of the range, whose suffixes share their first `depth` tokens, that has `token` behind them.
+  // `range`: suffixes that share their first `depth` tokens. Returns the part of it in which `token` follows these
+  // tokens.
   Range narrow(Range range, int64_t depth, TokenId token) const;
   Range find(std::span<const TokenId> sequence) const;
-  // The token that a suffix has behind its first `depth` ones; -1: the text ends there.
+  // Returns the token after the first `depth` tokens of the suffix at `place` in the suffix array; -1: the text ends
+  // there.
   TokenId after(int64_t place, int64_t depth) const;
 
  private:

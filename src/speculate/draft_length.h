@@ -1,6 +1,7 @@
-// Chooses how many tokens of each draft a step verifies, to maximize tokens a second. A step of n streams that runs d
-// drafted tokens produces n tokens plus the drafted ones that are kept; each drafted token makes it longer. Tokens most
-// likely to be kept are added first, over all streams, and the best number of them is used.
+// Chooses how many tokens of each draft a step verifies, to maximize tokens a second. A step of n streams produces n
+// tokens plus the drafted tokens that are kept. Each drafted token makes the step longer. The drafted tokens of all
+// streams are sorted by the probability that they are kept. The step runs the first ones, as many as maximize tokens a
+// second.
 #pragma once
 
 #include <algorithm>
@@ -9,23 +10,23 @@
 
 namespace millrace {
 
-// The draft of one stream.
+// A stream's draft, and how many of its tokens are verified.
 struct DraftOffer {
   int64_t tokens = 0;
-  bool whole = false;  // a tree, which runs whole, without its probes, or not at all
-  int64_t chosen = 0;  // set by choose()
+  bool whole = false;  // true: a tree, which runs whole, without its probes, or not at all
+  int64_t chosen = 0;  // number of tokens to verify, set by choose()
 };
 
-// Compares a step with drafted tokens to the same step without.
+// Compares a step with drafted tokens to the same step without them.
 struct DraftEstimate {
-  int64_t tokens = 0;  // drafted ones; 0: none is likely enough, or there is no room
-  double yield = 1;    // expected tokens of the step, as a multiple
-  double time = 1;     // duration of the step, as a multiple
+  int64_t tokens = 0;  // number of drafted tokens; 0: none is likely enough, or there is no room
+  double yield = 1;    // expected tokens of the step, divided by those of the step without drafts
+  double time = 1;     // duration of the step, divided by that of the step without drafts
   double gain() const { return yield / time; }
   bool pays() const { return tokens > 0 && gain() > kWorthwhile; }
 
  private:
-  static constexpr double kWorthwhile = 1.05;  // less is within the error of the estimates
+  static constexpr double kWorthwhile = 1.05;  // a smaller gain is within the error of the estimates
 };
 
 class DraftLengths {
@@ -38,20 +39,20 @@ class DraftLengths {
     offers_.clear();
     parts_.clear();
   }
-  // A chain: `likely(place)` is the probability that a token and all before it are kept.
+  // Adds a chain. likely(place): probability that the drafted token at index `place` and all before it are kept.
   template <typename Likely>
   void add_chain(int64_t tokens, Likely likely) {
     for (int64_t i = 0; i < tokens; ++i) parts_.push_back({likely(i), 1, i, offers_.size()});
     offers_.push_back({tokens, false, 0});
   }
-  // A tree that runs whole or not at all. `kept`: tokens that are expected to be kept.
+  // Adds a tree that runs whole or not at all. `kept`: expected number of kept tokens.
   void add_tree(int64_t tokens, double kept) {
     parts_.push_back({kept, tokens, 0, offers_.size()});
     offers_.push_back({tokens, true, 0});
   }
-  // A tree of `candidates` tokens with `probes` behind them, which run for later drafts. Where the probes do not pay,
-  // the candidates run alone; the probes never do. `kept` and `with_probes`: expected number of kept tokens if the
-  // candidates run alone, and if the probes run, too.
+  // Adds a tree of `candidates` tokens, followed by `probes` tokens that run for later drafts. If the probes do not
+  // pay, the candidates run without them; probes never run without candidates. `kept`: expected number of kept tokens
+  // if the candidates run alone. `with_probes`: the same number if the probes run, too.
   void add_probed_tree(int64_t candidates, double kept, int64_t probes, double with_probes) {
     const double more = with_probes - kept;
     if (more * static_cast<double>(candidates) >= kept * static_cast<double>(probes))
@@ -60,10 +61,10 @@ class DraftLengths {
     parts_.push_back({more, probes, candidates, offers_.size()});
     offers_.push_back({candidates + probes, true, 0});
   }
-  // Sets `chosen` of the offers to the best lengths, if they pay. Returns the estimate for the best lengths of one
-  // token or more. `streams`: number of streams that the step samples for. `most`: drafted tokens that the step has
-  // room for. `seconds(tokens, longest)`: duration of the step with that many drafted tokens, the longest draft having
-  // `longest`.
+  // Finds the best lengths, and sets `chosen` of the offers to them if they pay. Returns the estimate for the best
+  // lengths with at least one drafted token. `streams`: number of streams that the step samples for. `most`: maximum
+  // number of drafted tokens in the step. seconds(tokens, longest): duration of the step with `tokens` drafted tokens,
+  // whose longest draft has `longest` tokens.
   template <typename Seconds>
   DraftEstimate choose(int64_t streams, int64_t most, Seconds seconds) {
     std::ranges::sort(parts_, [](const Part& a, const Part& b) {
@@ -89,7 +90,7 @@ class DraftLengths {
     if (best.pays()) take();
     return best;
   }
-  // Sets `chosen` of the offers to the best lengths, whether they pay or not. After choose() of drafts that do not pay.
+  // Sets `chosen` of the offers to the best lengths although they do not pay. Called after choose().
   void take() {
     for (size_t i = 0; i < best_parts_; ++i) offers_[parts_[i].offer].chosen += parts_[i].tokens;
   }
@@ -97,16 +98,16 @@ class DraftLengths {
 
  private:
   struct Part {
-    double kept = 0;  // expected
+    double kept = 0;  // expected number of kept tokens
     int64_t tokens = 0;
     int64_t place = 0;
     size_t offer = 0;
   };
-  static constexpr double kUnlikely = 0.01;  // tokens less likely than that are not looked at
+  static constexpr double kUnlikely = 0.01;  // tokens with a smaller probability are not considered
 
   std::vector<DraftOffer> offers_;
   std::vector<Part> parts_;
-  size_t best_parts_ = 0;  // number of parts_, in order, that the best lengths have
+  size_t best_parts_ = 0;  // number of first parts_ that the best lengths consist of
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Building a tree of drafted tokens: continuations that begin equally share their first tokens.
+// Builds a tree of drafted tokens, in which continuations that begin with the same tokens share them.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace millrace {
 
-// The token of the tree that continues `at` (-1: the stream's last token) by `token`; -1: there is none.
+// Returns the index of the drafted token that follows `at` (-1: the stream's last token) and equals `token`; -1: none.
 inline int64_t child_of(const Draft& draft, int64_t at, TokenId token) {
   for (int64_t i = at + 1; i < draft.size(); ++i)
     if (draft.parents[static_cast<size_t>(i)] == at && draft.tokens[static_cast<size_t>(i)] == token) return i;
   return -1;
 }
 
-// Adds a continuation of the stream, or its first tokens where the draft then has `most`. Returns the tokens added.
+// Adds a continuation of the stream, until the draft has `most` tokens. Returns the number of tokens added.
 inline int64_t add_branch(Draft& draft, std::span<const TokenId> branch, int64_t most) {
   int64_t at = -1, added = 0;
   for (const TokenId token : branch) {
@@ -32,7 +32,7 @@ inline int64_t add_branch(Draft& draft, std::span<const TokenId> branch, int64_t
   return added;
 }
 
-// Returns true if the draft has all of a continuation.
+// Returns true if the draft contains the whole continuation.
 inline bool has_branch(const Draft& draft, std::span<const TokenId> branch) {
   int64_t at = -1;
   for (const TokenId token : branch)

@@ -1,5 +1,5 @@
-// KeptShares: the share of drafted tokens that are kept, by their place in the draft, where all before them are kept.
-// Old observations count less and less. Places are pooled in octaves, as few drafts are long.
+// KeptShares: for each place in a draft, the share of drafted tokens that are kept if all before them are kept. Older
+// observations have less weight. Places are pooled in octaves, because few drafts are long.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@ namespace millrace {
 
 class KeptShares {
  public:
-  // `forget`: factor of the weight of earlier observations of these places.
+  // Adds an observation. `forget`: factor applied to earlier observations of the same octave.
   void add(int64_t place, bool kept, double forget) {
     Count& count = counts_[index(place)];
     count.tried = forget * count.tried + 1;
     count.kept = forget * count.kept + (kept ? 1 : 0);
   }
-  // As if `weight` tokens of which `prior` were kept had been observed, too.
+  // Returns the share at `place`, averaged with a prior share that counts as `weight` observations.
   double share(int64_t place, double prior, double weight) const {
     const Count& count = counts_[index(place)];
     return (count.kept + weight * prior) / (count.tried + weight);
   }
-  // Observations lose weight though nothing new was observed.
+  // Multiplies the weight of all observations by `factor`.
   void fade(double factor) {
     for (Count& count : counts_) count = {factor * count.tried, factor * count.kept};
   }

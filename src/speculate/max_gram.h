@@ -1,8 +1,8 @@
 // MaxGram: guesses the next tokens of a text from statistics alone (Chen et al., 2024, Cascade Speculative Drafting for
 // Even Faster LLM Inference). It searches the text for the longest earlier match of the text's last tokens, and repeats
 // what followed there. If there is no match, it uses a bigram model: the token that most often followed the last one in
-// any text that was read. Its table has a fixed size. Streams use their own bigrams, and those of streams that they may
-// share prefixes with.
+// any text that was read. The bigram table has a fixed size. A stream uses the bigrams of all streams that it may share
+// prefixes with.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// StreamDrafts: the engine's data about the drafts of one stream: for each drafter its memory, how much of its drafts
-// was right, and its latest draft, until the stream's tokens confirm or refute it. So a draft that did not run, ran
-// only in part, or belongs to a drafter that was not chosen, is judged as well.
+// StreamDrafts: the engine's data about the drafts of one stream. For each drafter it holds the drafter's memory, the
+// share of its drafted tokens that were right, and its latest draft. DraftTrial: compares a draft with the stream's
+// later tokens. So a draft is judged even if it did not run, ran only in part, or belongs to a drafter that was not
+// chosen.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@ class DraftTrial {
     if (tree) draft_.parents.reserve(static_cast<size_t>(tokens));
   }
   bool open() const { return open_; }
-  // Begins with a draft that follows the stream's present tokens.
+  // Begins with a draft that follows the stream's current tokens.
   void begin(const Draft& draft, const Sequence& stream) {
     draft_ = draft;
     from_ = stream.size();
@@ -26,7 +27,8 @@ class DraftTrial {
     at_ = -1;
     open_ = draft.candidates(draft.size()) > 0;
   }
-  // Compares the draft with the tokens that the stream has had since: record(place, kept) for each that is known now.
+  // Compares the draft with the stream's new tokens. Calls record(place, kept) for each place of the draft that is now
+  // decided.
   template <typename Record>
   void follow(const Sequence& stream, Record record) {
     while (open_ && from_ + depth_ < stream.size()) {
@@ -47,9 +49,9 @@ class DraftTrial {
 
  private:
   Draft draft_;
-  int64_t from_ = 0;   // the stream's tokens before the draft
-  int64_t depth_ = 0;  // compared tokens
-  int64_t at_ = -1;    // the drafted token that was the last right one
+  int64_t from_ = 0;   // number of the stream's tokens before the draft
+  int64_t depth_ = 0;  // number of compared tokens
+  int64_t at_ = -1;    // index of the last drafted token that was right
   bool open_ = false;
 };
 
@@ -59,8 +61,8 @@ struct StreamDrafts {
     KeptShares shares;
     DraftTrial trial;
   };
-  std::vector<Member> members;  // by drafter; behind them the prediction of a request that has one
-  size_t chosen = 0;            // whose draft is the stream's
+  std::vector<Member> members;  // one for each drafter, then one for the prediction if the request has one
+  size_t chosen = 0;            // index of the member whose draft the stream uses
 };
 
 }  // namespace millrace

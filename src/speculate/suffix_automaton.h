@@ -1,7 +1,7 @@
-// SuffixAutomaton: an index of many texts that answers where the last tokens of a text occurred before, and what
-// followed them there, in constant amortized time for each token (Blumer et al., 1985, "The Smallest Automaton
-// Recognizing the Subwords of a Text"). Texts belong to scopes, each with a separate automaton in the same arrays, so
-// that no text is found from another scope. Several texts may grow at once. All memory is allocated by the constructor.
+// SuffixAutomaton: an index of many texts. It finds where the last tokens of a text occurred before and which tokens
+// followed there, in constant amortized time for each token (Blumer et al., 1985, "The Smallest Automaton Recognizing
+// the Subwords of a Text"). Each text belongs to a scope. Each scope has a separate automaton in the same arrays, so a
+// search finds no text of another scope. Several texts may grow at once. All memory is allocated by the constructor.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,34 @@ class SuffixAutomaton {
   static constexpr int32_t kNone = -1;
   static constexpr int64_t kMaxScopes = 1024;
 
-  // `tokens`: how many may be added in all, at least 1.
+  // `tokens`: maximum number of tokens that may be added in all, at least 1.
   explicit SuffixAutomaton(int64_t tokens);
 
   static int64_t bytes(int64_t tokens);  // bytes that the constructor allocates
   int64_t room() const { return capacity_ - used_; }
 
-  // The state of the empty text of a scope; adds the scope, which counts as one token, if it is new. kNone: no room, or
-  // kMaxScopes are there.
+  // Returns the state of a scope's empty text. Adds the scope if it is new; a scope takes the room of one token.
+  // Returns kNone if there is no room, or if there are kMaxScopes.
   int32_t root(uint64_t scope);
-  int32_t find_root(uint64_t scope) const;  // kNone: not added
-  // A root for a scope that no other text will have.
+  int32_t find_root(uint64_t scope) const;  // kNone: the scope was not added
+  // Returns the root of a new scope, which has one text only.
   int32_t private_root();
-  // Adds `token` behind the text whose state is `last`, and returns the longer text's state. kNone: no room.
+  // Appends `token` to the text whose state is `last`. Returns the state of the longer text; kNone if there is no room.
   int32_t extend(int32_t last, TokenId token);
 
-  // A state, and how many tokens of its longest text are meant.
+  // A matched text: the last `length` tokens of the state's longest text.
   struct Match {
     int32_t state = kNone;
     int64_t length = 0;
   };
-  // The longest suffix of the match's text that something followed somewhere.
+  // Returns the longest suffix of the match's text that a token followed somewhere.
   Match continued(Match match) const;
-  // The longest suffix of the match's text and `token` that occurs in the scope; adds nothing.
+  // Appends `token` to the match's text, and returns the longest suffix of the result that occurs in the scope. Adds
+  // nothing to the index.
   Match advance(Match match, TokenId token) const;
   int64_t length(int32_t state) const { return states_[static_cast<size_t>(state)].length; }
-  // The token that followed the state's text most often, the latest among equals, and the share of times that it did.
-  // The state must be one of continued(), so that some token did.
+  // The token that most often followed the state's text (the latest among equals), the state after it, and its share of
+  // all following tokens. `state` must be a result of continued(), so that there is such a token.
   struct Continuation {
     TokenId token;
     int32_t next;
@@ -64,7 +65,7 @@ class SuffixAutomaton {
     TokenId token;
     int32_t to;
     uint32_t times;
-    uint32_t latest;  // number of the extension that last took it
+    uint32_t latest;  // number of the extension that last followed this edge
     int32_t more;     // the state's next edge
   };
 
@@ -81,7 +82,8 @@ class SuffixAutomaton {
   uint32_t extensions_ = 0;
   std::vector<State> states_;
   std::vector<Edge> edges_;
-  std::vector<int32_t> slots_;  // edges of states with many, by (from, token), open addressing; edge + 1, or 0
+  // Hash table with open addressing: edge + 1 by (from, token), for states with many edges; 0: free.
+  std::vector<int32_t> slots_;
   std::vector<std::pair<uint64_t, int32_t>> roots_;
 };
 

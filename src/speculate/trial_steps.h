@@ -1,11 +1,11 @@
-// TrialSteps: decides when a step verifies a draft that is not expected to pay. That expectation depends on two
-// estimates: the time of a step with drafted tokens, and the number of kept tokens. Both need steps with drafted
-// tokens; without trials a wrong first guess would never be corrected. The engine asks in each step whose drafts do not
-// pay.
+// TrialSteps: decides when a step verifies a draft that is not expected to pay. The expectation depends on two
+// estimates: the time of a step with drafted tokens, and the number of kept tokens. Both are learned from steps with
+// drafted tokens; without trials, a wrong first guess would never be corrected. The engine calls try_step() in each
+// step whose drafts do not pay.
 //
-// Trials are paid from a credit, counted in steps without drafts. It begins with kFirst steps, and each step that is
-// declined adds kShare of one, so that in the long run trials take at most that share of the time. The first trial runs
-// at any cost; the declined steps after it pay its debt.
+// Trials are paid from a credit, counted in steps without drafts. The credit begins with kFirst steps. Each declined
+// trial adds kShare of a step, so in the long run trials take at most that share of the time. The first trial runs at
+// any cost; the declined steps after it pay its debt.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace millrace {
 
 class TrialSteps {
  public:
-  // `cost`: additional duration of the step with the draft, in steps without one. Returns true if the step shall run
-  // it.
+  // `cost`: additional duration of the step due to the draft, divided by the duration without it. Returns true if the
+  // step runs the draft.
   bool try_step(double cost) {
     cost = std::max(1.0, cost);  // so that cheap trials are rare, too
     if (begun_ && first_ + earned_ < cost) {

@@ -10,6 +10,7 @@
 #include "kernels/kernel_table.h"
 #include "kv/kv_formats.h"
 #include "kv/prefix_evictor.h"
+#include "kv/state_evictor.h"
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
 #include "models/arch.h"
@@ -64,6 +65,7 @@ std::vector<TechniqueInfo> all_techniques() {
                              policies().infos(),
                              predictors().infos(),
                              prefix_evictors().infos(),
+                             state_evictors().infos(),
                              token_evictors().infos(),
                              kv_tiers().infos(),
                              kv_stores().infos(),

@@ -69,6 +69,11 @@ Effect set_prefix_evictor(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("prefix cache evicts by {} instead of {}", use.name, before);
 }
 
+Effect set_state_evictor(const TechniqueUse& use, EngineOptions& options) {
+  options.state_evict = use.written();
+  return fmt::format("copies of recurrent states are kept by {}", use.written());
+}
+
 Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
   options.drafter = use.name == kNoTechnique ? "" : use.written();
   if (options.drafter.empty()) return std::string("steps verify no drafted tokens");
@@ -155,6 +160,7 @@ const std::vector<UseFamily>& use_families() {
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
+      {"state_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_state_evictor},
       {"evictor",
        {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
        set_evictor,

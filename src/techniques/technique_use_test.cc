@@ -29,7 +29,7 @@ TEST(TechniqueUse, ErrorsAreExact) {
       refusal("polcy=vtc"),
       "polcy=vtc: no such family as 'polcy'; families: router, weights, sampler, kv_format, kernel, attention, exit, "
       "policy, predictor, "
-      "prefix_evictor, evictor, drafter, acceptance, tier, store, prompt, context");
+      "prefix_evictor, state_evictor, evictor, drafter, acceptance, tier, store, prompt, context");
   EXPECT_EQ(refusal("prefix_evictor=fifo"),
             "prefix_evictor=fifo: no such prefix_evictor as 'fifo'; there are lru, lfu, length_aware, importance");
   EXPECT_EQ(refusal("policy=priority:preemt=true"),

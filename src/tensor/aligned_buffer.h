@@ -1,6 +1,6 @@
-// AlignedBuffer: owned, 64-byte aligned, zero-filled memory for packed weights, activations and KV.
-// Uses mmap, so that pages are really zeroed and really returned; large buffers are aligned to huge pages and request
-// them. view() creates a non-owning buffer, for parts of a larger one.
+// AlignedBuffer: owned, 64-byte aligned, zero-filled memory for packed weights, activations and KV. It uses mmap, so
+// that the system zeroes its pages and receives them back. Large buffers are aligned to huge pages and request them.
+// view() creates a non-owning buffer, for a part of a larger one.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class AlignedBuffer {
 
   // Errors: resource, naming `what` and the requested bytes.
   static Result<AlignedBuffer> allocate(int64_t bytes, const char* what);
-  // Reserves addresses without memory: pages are allocated on first write, read as zeros before, and are freed by
-  // give_back(). With `huge` they are huge pages, otherwise never, so that only touched pages use memory.
-  // Errors: resource, when the process may not map that many addresses.
+  // Reserves addresses without memory. Pages read as zeros until the first write, which allocates them; give_back()
+  // frees them. With `huge`, pages are huge; otherwise they are always small, so that only touched pages use memory.
+  // Errors: resource (the process may not map this many addresses).
   static Result<AlignedBuffer> reserve(int64_t bytes, const char* what, bool huge);
-  // `data` must be 64-byte aligned and outlive the view. It may be read-only memory if it is only read.
+  // `data` must be 64-byte aligned and outlive the view. It may be read-only memory if the view is never written.
   static AlignedBuffer view(const uint8_t* data, int64_t bytes);
 
   uint8_t* data() { return data_; }
@@ -45,9 +45,9 @@ class AlignedBuffer {
     return reinterpret_cast<const T*>(data_);
   }
   int64_t bytes() const { return bytes_; }
-  // Selects the size of pages of an owned buffer that are written first from now on. With small pages, few bytes cost
-  // little memory and time. With huge pages, as a large buffer has at first, data in small pages moves to huge ones.
-  // Without effect where the system has no huge pages.
+  // Select the size of the pages that an owned buffer allocates from now on. Small pages use less memory and time if
+  // few bytes are written. Huge pages are the default of a large buffer; use_huge_pages() also moves the data of small
+  // pages to huge ones. No effect if the system has no huge pages.
   void use_small_pages();
   void use_huge_pages();
   // Frees the whole pages of [offset, offset + bytes) of an owned buffer; they read as zeros afterwards.

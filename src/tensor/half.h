@@ -1,4 +1,4 @@
-// Scalar conversions of the 16-bit and 8-bit floating-point formats. Round to nearest, ties to even.
+// Scalar conversions between f32 and the 16-bit floating-point formats. They round to nearest, ties to even.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// MappedFile: a whole file mapped read-only. Shared by all views of it. release() unmaps pages that are no longer
-// needed; reading them again maps them from the page cache.
+// MappedFile: a whole file mapped read-only and shared by all views of it. release() unmaps pages that are no longer
+// needed; reading such a page maps it again from the page cache.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class MappedFile {
 
   // Prefaults every page of [begin, begin + bytes), as far as the system supports it.
   void populate(size_t begin, size_t bytes) const;
-  // Starts reading them, and does not wait.
+  // Starts reading [begin, begin + bytes) and returns without waiting.
   void prefetch(size_t begin, size_t bytes) const;
   // Releases the whole pages of [begin, begin + bytes) from this process's memory.
   void release(size_t begin, size_t bytes) const;

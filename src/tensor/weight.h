@@ -1,4 +1,4 @@
-// Weight: a matrix with all its parts; the only input type of linear(). y[rows] = W[rows, cols] x[cols].
+// Weight: a matrix with all its parts, y[rows] = W[rows, cols] x[cols]. The only type of matrix that linear() accepts.
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@ struct MatmulKernel;  // kernels/kernel_table.h
 struct WeightParts;   // tensor/weight_parts.h
 struct Codebook;      // tensor/codebook.h
 
-// Scales stored alongside the matrix (FP8 checkpoints; NVFP4, one for the whole): value = stored * scale[row /
-// block_rows][col / block_cols].
+// Scales stored alongside the matrix: value = stored * scale[row / block_rows][col / block_cols]. FP8 checkpoints have
+// them; NVFP4 has one scale for the whole matrix.
 struct BlockScales {
   std::vector<float> values;  // [ceil(rows / block_rows), ceil(cols / block_cols)]; empty: none
   int64_t block_rows = 0;
   int64_t block_cols = 0;
 };
 
-// State of a matrix that is multiplied while it is still being packed: products read its stored rows until then.
+// State of a matrix that is multiplied while it is being packed. Products read its stored rows until it is packed.
 struct PackingState {
   std::atomic<bool> complete{false};  // `packed` can be read
   std::atomic<bool> damaged{false};   // a product has read stored rows with NaN or infinity; its result means nothing
@@ -37,20 +37,20 @@ struct Weight {
   int64_t cols = 0;               // inputs
   const uint8_t* data = nullptr;  // stored rows in a mapped file, row after row
   BlockScales scales;
-  // If the file stores the transpose, `data` is this matrix's first column, a row of the file in `column_format`, and
-  // columns have a distance of column_stride bytes; `format` is then one of single values (f32, f16, bf16), in which
-  // they are packed.
+  // If the file stores the transpose, a row of the file is a column of this matrix. `data` then points to the first
+  // column, columns are stored in `column_format` at a distance of `column_stride` bytes, and the matrix is packed in
+  // `format`, which is f32, f16 or bf16. Null: the file stores the matrix itself.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
-  // If `data` are rows of indices, the weights that they represent; `format` is then codebook_format()
-  // (kernels/codebook_products.h). Null: there is none.
+  // If `data` contains rows of indices: the tables that they refer to. `format` is then codebook_format()
+  // (kernels/codebook_products.h). Null: `data` contains no indices.
   std::shared_ptr<Codebook> codebook;
-  // Parts stored in addition to the matrix that belong to its products; null: none. Applied by project()
-  // (models/blocks/blocks.h); linear() multiplies the matrix alone.
+  // Parts stored in addition to the matrix; null: none. project() (models/blocks/blocks.h) includes them in the
+  // product; linear() multiplies the matrix alone.
   std::shared_ptr<WeightParts> parts;
 
-  // Filled by pack_weight() (kernels/linear.h), or a view of the model's buffer for all weights: the layout that
-  // `kernel` reads.
+  // `packed`: the matrix in the layout that `kernel` reads. pack_weight() (kernels/linear.h) fills it, or it is a view
+  // of one buffer for all weights of the model.
   const MatmulKernel* kernel = nullptr;
   AlignedBuffer packed;
   PackingState* packing = nullptr;  // null: `packed` is complete, and `data` is no longer read

@@ -2,12 +2,12 @@
 //
 //   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H^T (scale * (x - shift)))[order[i]]
 //
-// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, and an order. r rounds it to
-// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H transforms blocks, and may also
-// mix them: it is then the Kronecker product of a second Hadamard matrix (tensor/hadamard.h) and the one of a block.
-// B A is a pair of low rank, S a sparse matrix, C some dense columns. b is a bias; if the input is shifted, it contains
-// the product of W and the shift. Each part may be absent. With a pair, W may be absent too: the matrix is then
-// factored.
+// t changes the input: an element-wise shift and scale, a Hadamard transform H of blocks, and a new order of elements.
+// r rounds t(x) to fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H transforms
+// each block. H may also mix the blocks; it is then the Kronecker product of a second Hadamard matrix
+// (tensor/hadamard.h) and the matrix of one block. B A is a low-rank pair, S a sparse matrix, C a few dense columns. b
+// is a bias; if the input is shifted, b includes the product of W and the shift. Each part may be absent. If there is a
+// low-rank pair, W may be absent too: the matrix is then factored.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace millrace {
 
-// A run of columns of t(x), and the numbers that they are rounded to: integers, or floats with a sign, an exponent and
-// a mantissa. Each group of columns has one scale for each token, which maps `clip` times the group's largest magnitude
-// to the largest number.
+// A run of columns of t(x), and the format to which they are rounded: integers, or floats with a sign, an exponent and
+// a mantissa. Each group of columns has one scale per token. The scale maps `clip` times the group's largest magnitude
+// to the largest number of the format.
 struct InputSegment {
   int32_t columns = 0;        // number of columns, after those of the previous segment
   int32_t exponent_bits = 0;  // 0: integers
-  int32_t mantissa_bits = 0;  // for integers, bits of the magnitude: int8 has 7
-  int32_t group = 0;          // columns; the last group of a segment may be smaller
+  int32_t mantissa_bits = 0;  // for integers, bits of the magnitude, such as 7 for int8
+  int32_t group = 0;          // columns of a group; the last group of a segment may be smaller
   float clip = 1;
 
   bool operator==(const InputSegment&) const = default;
@@ -34,8 +34,8 @@ struct InputChange {
   std::vector<float> shift;    // [cols]
   std::vector<float> scale;    // [cols]
   int64_t hadamard = 0;        // block size, a power of two; 0: none
-  int64_t outer = 1;           // order of a Hadamard matrix that mixes this many blocks, without `order`; 1: none
-  std::vector<int32_t> order;  // [cols]: column i multiplies input order[i]; inputs may repeat or be absent
+  int64_t outer = 1;           // size of the Hadamard matrix that mixes blocks, only if `order` is empty; 1: no mixing
+  std::vector<int32_t> order;  // [cols]: column i multiplies input order[i]; an input may occur any number of times
   std::vector<InputSegment> rounding;
 
   bool empty() const { return shift.empty() && scale.empty() && hadamard == 0 && order.empty() && rounding.empty(); }
@@ -43,15 +43,15 @@ struct InputChange {
 
 struct OutputChange {
   int64_t hadamard = 0;      // block size, a power of two; 0: none
-  int64_t outer = 1;         // as above
-  int64_t fused = 0;         // rows of the fused matrix whose product is transformed as a whole; 0: only this matrix's
+  int64_t outer = 1;         // size of the Hadamard matrix that mixes blocks; 1: no mixing
+  int64_t fused = 0;         // rows of the fused matrix if its product is transformed as a whole; 0: it is not
   int64_t begin = 0;         // index of this matrix's first row in the fused matrix
   std::vector<float> scale;  // [rows]
 
   bool empty() const { return scale.empty() && hadamard == 0; }
 };
 
-// Rows of (column, value), in ascending order of columns.
+// A matrix in CSR form: each row is a list of (column, value) in ascending order of columns.
 struct SparseMatrix {
   std::vector<int64_t> row_begin;  // [rows + 1]; empty: no matrix
   std::vector<int32_t> columns;
@@ -66,12 +66,13 @@ struct WeightParts {
   Weight low_rank_a;             // [rank, cols]
   Weight low_rank_b;             // [rows, rank]
   SparseMatrix sparse;           // S; or A of a factored matrix without low_rank_a
-  std::vector<int32_t> columns;  // indices of the inputs, before t, that multiply column_weights; ascending
+  std::vector<int32_t> columns;  // indices in x of the inputs that multiply column_weights; ascending
   Weight column_weights;         // [rows, columns]
   std::vector<float> bias;       // [rows]
-  bool factored = false;  // the pair replaces W, which has no data, no kernel and no change of its input or output
+  bool factored = false;         // the pair replaces W; W has no data and no kernel, and `input` and `output` are empty
 
-  // Heap memory; the low-rank pair and the columns are packed with the model's other matrices.
+  // Returns the bytes of heap memory, without low_rank_a, low_rank_b and column_weights, which are packed with the
+  // model's other matrices.
   int64_t bytes() const {
     const size_t floats = input.shift.size() + input.scale.size() + input.order.size() + output.scale.size() +
                           2 * sparse.values.size() + columns.size() + bias.size();
@@ -87,8 +88,8 @@ struct WeightParts {
   }
 };
 
-// Returns true if the matrix itself is absent. The weight's `format` is then that of A, so that callers round inputs
-// for A.
+// Returns true if the matrix itself is absent. The weight's `format` is then the format of A, so that callers round
+// their inputs for A.
 inline bool is_factored(const Weight& weight) { return weight.parts && weight.parts->factored; }
 
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
@@ -98,7 +99,7 @@ struct PartSizes {
   int64_t sparse_cols = 0;    // columns of sparse matrices
   int64_t cols = 0;           // columns of matrices with a low-rank pair
   int64_t rows = 0;           // rows of matrices with a low-rank pair or with separate columns (C)
-  int64_t factored_rank = 0;  // rank of matrices that are a pair
+  int64_t factored_rank = 0;  // rank of factored matrices
   bool any = false;
 };
 

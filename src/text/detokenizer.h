@@ -1,6 +1,6 @@
 // Detokenizer: converts a stream of token ids to text, in pieces that are always well-formed UTF-8. The bytes of an
-// incomplete character are held back until the next token; bytes that cannot become valid are replaced by U+FFFD, one
-// per maximal invalid part (Unicode 15, section 3.9). Not thread-safe: one object per stream.
+// incomplete character are held back until the next token. Invalid bytes are replaced by U+FFFD, one per maximal
+// invalid part (Unicode 15, section 3.9). Not thread-safe: use one object per stream.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace millrace {
 
-// The byte-level half: arbitrary bytes in, well-formed UTF-8 out.
+// Converts arbitrary bytes to well-formed UTF-8.
 class Utf8Stream {
  public:
   std::string push(std::string_view bytes);
-  // End of the stream: replaces an incomplete character.
+  // Ends the stream: replaces an incomplete character by U+FFFD.
   std::string flush();
   size_t held_bytes() const { return held_.size(); }
 
@@ -24,15 +24,15 @@ class Utf8Stream {
 
 struct DetokenizerOptions {
   bool skip_special = true;  // control tokens print nothing
-  bool markers = false;      // except markers of reasoning and tool calls
-  bool at_start = false;     // the stream begins the text: drops the space that SentencePiece adds
+  bool markers = false;      // with skip_special: markers of reasoning and tool calls are printed
+  bool at_start = false;     // the stream begins the text: drop the space that SentencePiece adds
 };
 
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options = {});
 
-  // The text completed by `id`; may be empty. Ids out of range print nothing.
+  // Returns the text that `id` completes, which may be empty. Ids out of range print nothing.
   std::string push(TokenId id);
   std::string flush() { return utf8_.flush(); }
 

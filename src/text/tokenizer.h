@@ -18,25 +18,25 @@ namespace millrace {
 
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-// Where a space (SentencePiece's dummy prefix) is put when add_space_prefix is set.
+// Where a space (SentencePiece's dummy prefix) is added if add_space_prefix is set.
 enum class SpacePrefix : uint8_t {
   first,          // only before the first byte of the text (Hugging Face Metaspace "first")
-  after_control,  // also after control tokens, not after user-defined ones (SentencePiece on each fragment)
+  after_control,  // also after control tokens, not after user-defined tokens (SentencePiece on each fragment)
   after_any,      // also after every special token (GGUF convention, Hugging Face Prepend / "always")
 };
 
-// How a special token is matched in the text; only tokens with a flag set are listed.
+// How a special token is matched in the text. Only tokens with at least one flag are listed.
 struct AddedTokenFlags {
   TokenId id = 0;
   bool lstrip = false;       // consumes white space before it
   bool rstrip = false;       // consumes white space after it
-  bool single_word = false;  // only between non-word characters
+  bool single_word = false;  // matched only between non-word characters
   bool normalized = false;   // matched in the normalized text, after the tokens without this flag
 };
 
 struct TokenizerSpec {
-  // Algorithm: "bpe" (byte-level BPE), "spm" (SentencePiece BPE with byte fallback), "unigram",
-  // "wordpiece". GGUF's tokenizer.ggml.model maps: gpt2 -> bpe, llama -> spm, t5 -> unigram, bert -> wordpiece.
+  // Algorithm: "bpe" (byte-level BPE), "spm" (SentencePiece BPE with byte fallback), "unigram" or "wordpiece". GGUF's
+  // tokenizer.ggml.model has other names: gpt2 is bpe, llama is spm, t5 is unigram, bert is wordpiece.
   std::string kind;
   std::string pre;                        // pre-tokenizer of bpe, by GGUF's name: "gpt-2", "llama-bpe", "qwen2" ...
   std::vector<std::string> pre_patterns;  // regexes from tokenizer.json; used instead of `pre` when not empty
@@ -57,7 +57,7 @@ struct TokenizerSpec {
   bool nfc = false;                           // normalizer of tokenizer.json: NFC before splitting
   std::vector<uint8_t> precompiled_charsmap;  // SentencePiece normalizer, as stored
 
-  // Only in some files. The defaults are those of GGUF.
+  // The following fields are set only by some files. Their defaults are those of GGUF.
   SpacePrefix space_prefix = SpacePrefix::after_any;
   bool escape_whitespaces = true;  // spm, unigram: spaces are written as U+2581 in the tokens
   bool whitespace_suffix = false;  // spm, unigram: U+2581 ends a word instead of starting it
@@ -89,13 +89,13 @@ class Tokenizer {
   // Errors: corrupt (inconsistent spec), unsupported (unknown kind or pre-tokenizer, by its name).
   static Result<std::unique_ptr<Tokenizer>> create(TokenizerSpec spec);
 
-  // Any byte string is accepted; invalid UTF-8 encodes as byte tokens or U+FFFD, never fails.
+  // Accepts any byte string and never fails; invalid UTF-8 is encoded as byte tokens or U+FFFD.
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // Inverse of encode. `skip_special` omits control tokens. Ids out of range decode to nothing.
+  // Inverse of encode(). `skip_special`: omit control tokens. Ids out of range decode to nothing.
   virtual std::string decode(const std::vector<TokenId>& ids, bool skip_special = false) const = 0;
 
-  // The bytes of `id` when it is not the first token, for streaming.
+  // Returns the bytes of `id` if it is not the first token of the text; for streaming.
   virtual std::string piece(TokenId id) const = 0;
 
   virtual const TokenizerSpec& spec() const = 0;

@@ -1,6 +1,6 @@
 // UTF-8 decoding, character classes for pre-tokenizers, GPT-2's byte-to-unicode spelling and normalization forms.
-// Stateless; the tables are compile-time constants or those of utf8proc. Invalid bytes are never an error: each counts
-// as one character of class kOther.
+// Stateless; tables are compile-time constants or those of utf8proc. Invalid bytes are not an error: each counts as one
+// character of class kOther.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Bits of char_class(). A code point has one of the letter / mark / number / punctuation / symbol bits or
-// kOther; kSpace (White_Space) and kNewline (CR, LF) are set in addition.
+// Bits of char_class_of(). A code point has exactly one of the letter, mark, number, punctuation and symbol bits or
+// kOther. kSpace (White_Space) and kNewline (CR, LF) are set in addition.
 enum CharClass : uint16_t {
   kUpper = 1 << 0,     // Lu, Lt
   kLower = 1 << 1,     // Ll
@@ -33,10 +33,11 @@ struct CodePoint {
   bool valid;
 };
 
-// The character at text[pos]; pos < text.size(). Overlong forms, surrogates and values above U+10FFFF are invalid.
+// Decodes the character at text[pos]; pos < text.size(). Overlong forms, surrogates and values above U+10FFFF are
+// invalid.
 CodePoint decode_utf8(std::string_view text, size_t pos);
 
-// Length of the incomplete but so far well-formed character at the end of `text` (0..3).
+// Returns the length of the incomplete but so far well-formed character at the end of `text`, 0 to 3 bytes.
 size_t incomplete_utf8_suffix(std::string_view text);
 
 void append_utf8(std::string& out, uint32_t code_point);
@@ -76,17 +77,19 @@ inline CharAt char_at(std::string_view text, size_t pos) {
   return char_at_slow(text, pos);
 }
 
-// GPT-2's spelling of raw bytes as printable code points (space -> U+0120 ...). Frozen: vocabularies depend on it.
+// GPT-2's spelling of raw bytes as printable code points (space -> U+0120 ...). It never changes, because vocabularies
+// depend on it.
 uint32_t byte_to_code_point(uint8_t byte);
-// -1 if the code point does not spell a byte.
+// Returns -1 if the code point does not spell a byte.
 int code_point_to_byte(uint32_t code_point);
 std::string spell_bytes(std::string_view bytes);
-// Appends the bytes; false, and nothing is appended, if `spelled` has a character outside the spelling.
+// Appends the bytes that `spelled` spells. Returns false and appends nothing if it has a character outside the
+// spelling.
 bool append_unspelled(std::string_view spelled, std::string& out);
 
 enum class NormalForm { nfc, nfkc, nfd, nfkd };
-// Invalid bytes are copied unchanged between normalized runs. Takes n log n time for a run of n combining marks, linear
-// time otherwise.
+// Normalizes the text; invalid bytes are copied unchanged. Takes linear time, except n log n for a run of n combining
+// marks.
 std::string normalize_unicode(std::string_view text, NormalForm form);
 uint32_t to_lower(uint32_t code_point);
 bool is_nonspacing_mark(uint32_t code_point);  // Mn

@@ -1,4 +1,4 @@
-// A minimal GGUF reader for the vocab-only files used by the tests.
+// A minimal GGUF reader for the vocabulary-only files of the tests.
 #pragma once
 
 #include <cstdint>

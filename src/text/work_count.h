@@ -1,5 +1,5 @@
 // Units of work that tokenizers have done on this thread: bytes handled, table lookups and steps of patterns. Tests and
-// fuzzers compare what texts of different length cost, without a clock.
+// fuzzers use it to compare the cost of texts of different length without a clock.
 #pragma once
 
 #include <cstdint>

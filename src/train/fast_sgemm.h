@@ -3,7 +3,7 @@
 
 namespace millrace {
 
-// True if oneDNN's is used. Calling it also makes the linker include our `sgemm_`.
+// Returns true if oneDNN's product is used. A call also makes the linker include our `sgemm_`.
 bool has_fast_sgemm();
 
 }  // namespace millrace

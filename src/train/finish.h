@@ -12,7 +12,7 @@ namespace millrace {
 
 struct FinishOptions {
   TrainOptions run;  // the run whose `out` folder holds best.pt, vocabulary.txt and loss.csv
-  std::string name;  // general.name; the file is out/NAME.gguf
+  std::string name;  // general.name in the GGUF file, which is out/NAME.gguf
   int samples = 3;
   double temperature = 0.8;
 };
@@ -25,7 +25,7 @@ struct FinishReport {
   std::vector<std::string> stories;
 };
 
-// Errors: user (no trained weights in `out` yet), corrupt (weights of another shape).
+// Errors: user (`out` has no trained weights yet), corrupt (the weights have another shape).
 Result<FinishReport> finish_stories(const FinishOptions& options);
 
 }  // namespace millrace

@@ -10,11 +10,11 @@
 namespace millrace {
 
 struct LossPoint {
-  double tokens = 0;               // seen so far
+  double tokens = 0;               // tokens trained on so far
   double train = 0, held_out = 0;  // nats per token
 };
 
-// Errors: user (no such file), corrupt (a line that is not a row of numbers).
+// Errors: user (the file does not exist), corrupt (a line is not a row of numbers).
 Result<std::vector<LossPoint>> read_loss_csv(const std::string& path);
 
 Result<void> draw_loss_png(const std::vector<LossPoint>& points, const std::string& title, const std::string& path);

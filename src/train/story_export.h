@@ -1,4 +1,5 @@
-// Writes a trained model as a GGUF file: matrices as F16, norms as F32, no output.weight (the head is tied).
+// Writes a trained model as a GGUF file, with matrices as F16 and norms as F32. There is no output.weight, because the
+// head is tied.
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ struct StoryExport {
   std::string path;
 };
 
-// Permutes the rows of every head from halves (i with i + head_dim/2) to interleaved pairs (2i, 2i+1). weight [heads *
-// head_dim, columns] -> the same shape.
+// Permutes the rows of every head so that the pairs of RoPE, rows i and i + head_dim/2, become rows 2i and 2i + 1.
+// `weight`: [heads * head_dim, columns].
 torch::Tensor interleave_heads(const torch::Tensor& weight, int64_t heads);
 
 // Errors: user (the path cannot be written), unsupported (this build lacks F16 or F32).

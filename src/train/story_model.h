@@ -1,9 +1,8 @@
 // The trained model: Llama's block (RMSNorm, RoPE, grouped-query attention, SwiGLU) with a tied head, in libtorch.
 // (Touvron et al. 2023, "LLaMA"; Ainslie et al. 2023, "GQA"; Su et al. 2021, "RoFormer".)
 //
-// Queries and keys are rotated in halves (element i with i + head_dim/2), the cheaper layout here; the exporter
-// permutes their rows to the interleaved pairs (2i, 2i+1) of GGUF's llama architecture. Thread-safety: none, one thread
-// trains.
+// RoPE rotates element i with element i + head_dim/2, which is the cheaper layout in libtorch. The exporter permutes
+// the rows of queries and keys to the interleaved pairs (2i, 2i+1) of GGUF's llama architecture. Not thread-safe.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,7 +23,7 @@ struct StoryModelConfig {
   double rope_base = 10000.0;
   double norm_epsilon = 1e-5;
   double dropout = 0.1;
-  bool bf16 = true;  // multiply the blocks' matrices in bfloat16 while training, if the processor supports it
+  bool bf16 = true;  // true: trains with bfloat16 products in the blocks, if the processor supports them
 
   int64_t head_dim() const { return dim / heads; }
   int64_t parameters() const;
@@ -46,7 +45,7 @@ class StoryModel : public torch::nn::Module {
   // ids [batch, tokens] -> logits [batch * tokens, vocab].
   torch::Tensor forward(const torch::Tensor& ids);
 
-  // Dropout has its own random sequence; a resumed run starts it at a different position.
+  // Sets the seed of dropout, which has a separate random sequence. A resumed run uses another seed.
   void seed_dropout(uint64_t seed) { dropout_seed_ = seed << 32; }
 
   const StoryModelConfig& config() const { return config_; }

@@ -1,6 +1,6 @@
-// The optimizer: AdamW for embeddings and norms, and for the matrices of the blocks either AdamW or Muon: momentum
-// whose update is orthogonalized by five Newton-Schulz steps, which learns more from each pass over a small text.
-// (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization"; Jordan et al. 2024, "Muon: An optimizer for
+// StoryOptimizer: AdamW for embeddings and norms, and either AdamW or Muon for the matrices of the blocks. Muon uses
+// momentum and orthogonalizes the update with five Newton-Schulz steps; it learns more from each pass over a small
+// text. (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization"; Jordan et al. 2024, "Muon: An optimizer for
 // hidden layers in neural networks".) Thread-safety: none.
 #pragma once
 
@@ -17,7 +17,7 @@ struct StoryOptimizerConfig {
   bool muon = true;
   double adam_rate = 3e-3;
   double muon_rate = 0.02;
-  double weight_decay = 0.1;  // for matrices; none for norms and embeddings
+  double weight_decay = 0.1;  // for matrices only; norms and embeddings do not decay
   double clip = 1.0;          // maximum norm of the gradient over all parameters
 };
 
@@ -38,7 +38,7 @@ class StoryOptimizer {
     torch::Tensor parameter, first, second;  // `second` is not used by Muon
     bool muon = false;
     double decay = 0;
-    std::vector<int64_t> parts;  // rows of the matrices that are stacked in this one
+    std::vector<int64_t> parts;  // number of rows of each matrix that is stacked in the parameter
   };
   void adam(Slot& slot, double rate);
   void muon(Slot& slot, double rate);

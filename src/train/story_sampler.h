@@ -1,5 +1,5 @@
-// Evaluates a trained model: held-out bits per byte, and sample stories for the model card. A simple loop without a KV
-// cache, good enough for a few hundred tokens; the engine does the serving.
+// Evaluates a trained model: held-out bits per byte, and sample stories for the model card. It is a simple loop without
+// a KV cache, sufficient for a few hundred tokens. The engine serves exported models.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace millrace {
 
 struct HeldOutScore {
   int64_t bytes = 0, tokens = 0;
-  double nats = 0;  // sum over the text's own tokens; excludes the end-of-story token, which has no bytes
+  double nats = 0;  // sum over the text's tokens, without the end-of-story token, which has no bytes
   double bits_per_byte() const;
   double nats_per_token() const { return tokens > 0 ? nats / static_cast<double>(tokens) : 0.0; }
 };

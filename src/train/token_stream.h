@@ -1,5 +1,6 @@
-// Batches of windows from tokenized stories: documents in a new order each epoch, concatenated as <s> story </s> <s>
-// story </s> ..., and split into windows. The state is two numbers, so a run can be resumed. Thread-safety: none.
+// TokenStream: forms batches of windows from tokenized stories. Each epoch has the stories in a new order, concatenated
+// as <s> story </s> <s> story </s> ..., and split into windows. The state consists of two numbers, so a run can be
+// resumed. Not thread-safe.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,7 +14,7 @@ namespace millrace {
 
 struct TokenBatch {
   torch::Tensor inputs;   // [rows, window] int64
-  torch::Tensor targets;  // [rows * window] int64: the next token of each
+  torch::Tensor targets;  // [rows * window] int64: the next token after each input
 };
 
 class TokenStream {

@@ -1,11 +1,13 @@
-// Trains the story model from a folder of texts: vocabulary, batches, schedule, checkpoints, loss curve.
+// Trains the story model on a folder of texts: learns a vocabulary, forms batches, follows a schedule of learning
+// rates, and writes checkpoints and a loss curve.
 //
 //   out/vocabulary.txt   the learned pieces      out/loss.csv        one line per evaluation
 //   out/checkpoint.pt    to resume from          out/best.pt         weights of the best held-out loss
 //
-// Progress is the larger of step/steps and, if `minutes` is set, elapsed/minutes: a run on a busy machine ends in time,
-// with its learning rate fully decayed. The last `long_share` of it, and every `long_every`-th step before, uses
-// windows of the full context. Thread-safety: one run at a time per process (libtorch's random state is global).
+// Progress is step/steps or, if `minutes` is set and it is larger, elapsed/minutes. So a run on a busy machine ends in
+// time, with its learning rate fully decayed. The last `long_share` of a run, and every `long_every`-th step before it,
+// use windows of the full context. Only one run at a time is allowed in a process, because libtorch's random state is
+// global.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,9 @@ namespace millrace {
 
 struct TrainOptions {
   std::string data, out;
-  std::string vocabulary;  // a vocabulary.txt to use instead of learning one (the draft model shares the main one's)
+  // A vocabulary.txt to use instead of learning one, for example so that a draft model shares the main model's; "":
+  // learns one.
+  std::string vocabulary;
   StoryModelConfig model;
   StoryOptimizerConfig optimizer;
   int64_t steps = 3200;
@@ -41,9 +45,9 @@ struct TrainOptions {
 
 struct TrainReport {
   int64_t steps = 0;
-  int64_t train_tokens = 0;   // including repetitions
-  int64_t corpus_tokens = 0;  // per epoch
-  double held_out_loss = 0;   // nats per token, of the best checkpoint
+  int64_t train_tokens = 0;   // trained tokens, including repetitions
+  int64_t corpus_tokens = 0;  // tokens of one epoch
+  double held_out_loss = 0;   // loss of the best checkpoint, in nats a token
   double elapsed_s = 0;
 };
 
@@ -53,11 +57,11 @@ Result<StoryModelConfig> story_model_config(const std::string& size);
 // Errors: user (data, options), corrupt (checkpoint), resource.
 Result<TrainReport> train_stories(const TrainOptions& options);
 
-// Vocabulary file: one line per token from id 259 on. Newlines never occur inside a piece.
+// Write and read a vocabulary file, with one line for each token from id 259 on. No piece contains a newline.
 Result<void> write_vocabulary(const std::string& path, const TokenizerSpec& spec);
 Result<TokenizerSpec> read_vocabulary(const std::string& path);
 
-// Loads weights as written to best.pt.
+// Loads weights from a file like best.pt.
 Result<void> load_weights(StoryModel& model, const std::string& path);
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
-// CacheModel: the hits that a prefix cache of a given size and policy would have had on a load. It is the engine's
-// prefix index without tokens and blocks: the same PrefixTree and the same evictors.
+// CacheModel: computes the hits that a prefix cache of a given size and policy would have had on a load. It uses the
+// PrefixTree and the evictors of the engine's prefix index, without tokens and blocks.
 //
-// A request is looked up and then stored, both at its arrival. With several nodes each has its own cache; a global
-// cache is one node with the sum of the capacities.
+// A request is looked up and then stored, both at its arrival. Each node has its own cache. To model a global cache,
+// use one node with the sum of the capacities.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@ namespace millrace {
 // Chooses the node of a request.
 enum class CacheRoute {
   in_turn,  // request i to node i mod N, like a router that is not cache-aware
-  prefix,   // the node that has most of the prompt, if that is at least half of it; else the node with
-            // the fewest prompt tokens so far, like cache-aware routers
+  prefix,   // the node that has most of the prompt, if it has at least half of it; else the node with the fewest prompt
+            // tokens so far; like cache-aware routers
 };
 
 struct CacheSpec {

@@ -1,4 +1,5 @@
-// Lines of comma-separated numbers with column names in the first line. No quoting: no supported trace format uses it.
+// Reads lines of comma-separated fields; the first line has the column names. Quoting is not supported, because no
+// supported trace format uses it.
 #pragma once
 
 #include "workload/trace_format.h"
@@ -7,7 +8,7 @@ namespace millrace {
 
 std::vector<std::string_view> split_csv(std::string_view line);
 
-// Parses the header line once per file, then returns fields by column name.
+// Returns the fields of a line by column name. set_header() is called once per file, set_line() for every other line.
 class CsvColumns {
  public:
   // Errors: corrupt (a required column is missing).

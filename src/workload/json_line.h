@@ -1,4 +1,4 @@
-// One line of a trace as a JSON object. Reads fields with type and bounds checks; errors name file, line and field.
+// Reads one line of a trace as a JSON object. Types and bounds of fields are checked; errors name file, line and field.
 #pragma once
 
 #include <initializer_list>
@@ -15,7 +15,7 @@ bool is_object_with(std::string_view text, std::initializer_list<const char*> ke
 
 Result<Json> parse_json_line(const TraceLine& line);
 
-// Field `key` of `object`; `what` precedes its name in errors ("requests[3].").
+// Return field `key` of `object`. `what`: text before the field's name in errors, such as "requests[3].".
 Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max,
                              const std::string& what = "");
 Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max,

@@ -1,5 +1,5 @@
-// LineSource: the lines of a file, decompressed on the fly if it is packed with xz. Memory is bounded for any input: at
-// most kMaxTraceLineBytes per line and 256 MB for the decoder.
+// LineSource: reads a file line by line and decompresses it if it is compressed with xz. Memory is bounded for any
+// input: at most kMaxTraceLineBytes per line and 256 MB for the decoder.
 #pragma once
 
 #include <cstdio>
@@ -15,12 +15,12 @@ class LineSource {
  public:
   // Errors: user (cannot be opened).
   static Result<std::unique_ptr<LineSource>> open(const std::string& path);
-  // From memory; `bytes` must outlive the source.
+  // Reads from memory. `bytes` must outlive the source.
   static std::unique_ptr<LineSource> from_bytes(std::string_view bytes, const std::string& name);
   ~LineSource();
 
-  // The next line without its end ("\n" or "\r\n"), valid until the next call; false after the last one. Errors:
-  // corrupt (the packed data, naming the file), resource (a line too long).
+  // Sets `line` to the next line without its end ("\n" or "\r\n"), valid until the next call. Returns false after the
+  // last line. Errors: corrupt (the compressed data; the message names the file), resource (the line is too long).
   Result<bool> next(std::string_view& line);
 
   const std::string& name() const { return name_; }

@@ -1,7 +1,7 @@
 // The metrics of a replay, as defined by `vllm bench serve`.
 //
 //   arrival .. sent .. first token ... last token
-//   |- TTFT -----------|                             from the planned arrival: a late load generator is no excuse
+//   |- TTFT -----------|                             from the planned arrival, so delays of the load generator count
 //   |- E2E ------------------------------------|
 //                      |- (E2E - TTFT) / (n-1) = TPOT of the request; each gap between tokens is an ITL
 #pragma once
@@ -23,7 +23,7 @@ struct RequestRecord {
   double finished = 0;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // prompt tokens found in a prefix cache
-  int64_t output_tokens = 0;  // as counted by the server, if several may come at a time; 0: one at a time
+  int64_t output_tokens = 0;  // as counted by the server, if an event may carry several tokens; 0: one token per event
   std::string error;          // empty: success
   std::string tenant;
 
@@ -34,7 +34,7 @@ struct RequestRecord {
   double tpot() const { return count() > 1 ? (tokens.back() - tokens.front()) / static_cast<double>(count() - 1) : 0; }
 };
 
-// A request is good if it met all limits that are set; 0: no limit.
+// Limits of a good request. A request is good if it meets all limits; 0: no limit.
 struct GoodputLimits {
   double ttft = 0, tpot = 0, e2e = 0;  // seconds
 
@@ -46,9 +46,9 @@ struct LoadMetrics {
   int64_t requests = 0, completed = 0, failed = 0;
   double seconds = 0;                                               // from the first arrival to the last token
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // tokens of completed requests
-  double request_rate = 0;                                          // completed per second
+  double request_rate = 0;                                          // completed requests per second
   double output_rate = 0;                                           // tokens per second
-  double total_rate = 0;                                            // including prompt tokens
+  double total_rate = 0;                                            // tokens per second, including prompt tokens
   Summary ttft, tpot, itl, e2e;  // seconds; TPOT over requests with two tokens or more
   Summary lag;                   // sent - arrival: delay of the generator
   int64_t good = 0;              // requests within the limits, if any are set

@@ -1,5 +1,6 @@
-// ItemDraws: the draws for one item of a load (its gap, its length ...), from a counter-based generator: item i of a
-// purpose does not depend on other draws, so changing the rate does not change the lengths.
+// ItemDraws: the random draws for one item of a load and one purpose, such as the gap or the length of request i. The
+// generator is counter-based, so draws for one purpose do not depend on others: changing the rate does not change the
+// lengths.
 #pragma once
 
 #include <cmath>
@@ -29,7 +30,8 @@ class ItemDraws {
     const double radius = std::sqrt(2 * exponential());
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }
-  // Mean `shape`. Marsaglia and Tsang, 2000, "A Simple Method for Generating Gamma Variables".
+  // Draws from the gamma distribution with mean `shape`. Marsaglia and Tsang, 2000, "A Simple Method for Generating
+  // Gamma Variables".
   double gamma(double shape) {
     if (shape < 1) {
       const double lift = std::pow(1 - uniform(), 1 / shape);

@@ -1,5 +1,5 @@
-// A replay as a single HTML file: its figures, and charts of their course over time. It loads nothing from elsewhere
-// and contains no scripts.
+// Writes the report of a replay as a single HTML file, with its figures and charts over time. The file loads no other
+// resources and contains no scripts.
 #pragma once
 
 #include <span>

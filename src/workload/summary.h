@@ -13,7 +13,7 @@ struct Summary {
   double mean = 0, min = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
 };
 
-// The quantile q of sorted values, with linear interpolation, as numpy's default.
+// Returns quantile q of sorted values, with linear interpolation like numpy's default.
 inline double quantile(const std::vector<double>& sorted, double q) {
   if (sorted.empty()) return 0;
   const double at = q * static_cast<double>(sorted.size() - 1);

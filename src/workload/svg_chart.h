@@ -1,4 +1,5 @@
-// SvgChart: lines and dots over two axes, as an SVG element. Colours are defined by the page: classes s0, s1, s2.
+// SvgChart: a chart of lines and dots, as an SVG element. The page defines the colours of the series: classes s0, s1,
+// s2.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ std::string html_escape(const std::string& text);
 struct SvgSeries {
   std::string name;
   std::vector<std::pair<double, double>> points;
-  bool dots = false;  // instead of a line
+  bool dots = false;  // draw dots instead of a line
 };
 
 struct SvgChart {

@@ -71,9 +71,10 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
   return worst / largest;
 }
 
-// Models with another mixer than attention are refused, and gpt-oss has no way back to a folder.
+// Models with another mixer than attention are refused, gpt-oss has no way back to a folder, and Gemma 4 and 3n stay
+// within their file kind.
 bool converted(const std::string& name) {
-  for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss", "qwen3next", "qwen35"})
+  for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss", "qwen3next", "qwen35", "gemma4", "gemma3n"})
     if (name.starts_with(family)) return false;
   return true;
 }
@@ -296,6 +297,27 @@ TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
     EXPECT_EQ(report.error().kind, ErrorKind::unsupported) << report.error().message;
     EXPECT_NE(report.error().message.find(std::string(name).substr(5)), std::string::npos) << report.error().message;
   }
+  const auto gemma4 = logits_of(folders / "tiny_gemma4", tokens);
+  EXPECT_TRUE(!gemma4.empty() && std::ranges::all_of(gemma4, [](float x) { return std::isfinite(x); }));
+}
+
+TEST(Convert, GemmaFourStaysWithinItsFileKind) {
+  for (const char* name : {"gemma4", "gemma4_e", "gemma4_moe", "gemma3n"}) {
+    SCOPED_TRACE(name);
+    const Scratch scratch;
+    const std::string from = golden() / name / "model.gguf";
+    const auto tokens = nlohmann::json::parse(testing::read_file(golden() / name / "expected.json"))["tokens"]
+                            .get<std::vector<TokenId>>();
+    const auto want = logits_of(from, tokens);
+    make(from, scratch / "f32.gguf", "f32");
+    EXPECT_LT(conversion_error(logits_of(scratch / "f32.gguf", tokens), want), 1e-5);
+    make(from, scratch / "q8_0.gguf", "q8_0");  // scores are not divided by the heads' dims, so rounding shows more
+    EXPECT_LT(conversion_error(logits_of(scratch / "q8_0.gguf", tokens), want), 0.4);
+    const auto refused = convert(from, scratch / "folder");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
+    EXPECT_NE(refused.error().message.find("convert it to a GGUF file"), std::string::npos) << refused.error().message;
+  }
 }
 
 // Without the order or the transform of the inputs the columns would multiply others.
@@ -311,8 +333,11 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
 }
 
 TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] :
-       {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}, {"qwen35", "gated_delta_net"}}) {
+  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"},
+                                    {"deepseek2", "latent"},
+                                    {"falcon_h1", "mamba2"},
+                                    {"qwen35", "gated_delta_net"},
+                                    {"encoders/bert", "bidirectional"}}) {
     const std::string from = (golden() / name / "model.gguf").string();
     const auto report = convert(from, Scratch() / "out");
     ASSERT_FALSE(report.ok());

@@ -237,11 +237,13 @@ TEST_P(DraftLayers, Matches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DraftLayers, ::testing::Values("eagle", "eagle3", "mtp", "mtp_qwen35", "mtp_qwen35/model.gguf",
-                                                        "mtp_qwen35moe", "mtp_qwen35moe/model.gguf"),
+INSTANTIATE_TEST_SUITE_P(All, DraftLayers,
+                         ::testing::Values("eagle", "eagle3", "mtp", "mtp_qwen35", "mtp_qwen35/model.gguf",
+                                           "mtp_qwen35moe", "mtp_qwen35moe/model.gguf"),
                          [](const auto& test) {
                            std::string name = test.param;
-                           std::ranges::replace_if(name, [](char c) { return c == '/' || c == '.'; }, '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return c == '/' || c == '.'; }, '_');
                            return name;
                          });
 

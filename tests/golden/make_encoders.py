@@ -6,214 +6,31 @@ The reference computes all tokens of a text at once in plain Python floats (floa
   bert        Devlin et al. 2019 (arXiv:1810.04805): sums of three embeddings, attention without a mask, a LayerNorm
               behind each sum, GELU by the error function; the pooler and classifier of a sequence
   roberta     Liu et al. 2019 (1907.11692): no types, positions count from the padding token's id plus one
-Texts are tokenized here by a few lines of their own: longest prefixes for WordPiece.
+  modern-bert Warner et al. 2024 (2412.13663): norms before blocks, GeGLU, rotations (Su et al. 2021, halves), layers with
+              a window of local_attention / 2 keys on each side and a base of their own
+  nomic-bert  Nussbaum et al. 2024 (2402.01613): bert with rotations and SwiGLU
+  jina-bert   Guenther et al. 2023 (2310.19923): bert with ALiBi (Press et al. 2022, 2108.12409) in both directions, GeGLU
+  gemma-embedding  Vera et al. 2025 (2509.20354): Gemma 3 (2503.19786) with windows on both sides, and dense layers behind
+              the mean
+  eurobert    Boizard et al. 2025 (2503.05500): RMS norms before blocks, grouped queries, SwiGLU
+Its code is in encoder_reference.py, the tokenizers are in encoder_tokenizers.py: a few lines of their own, which take the
+longest prefixes for WordPiece.
 """
 import base64
 import math
 import pathlib
 import random
 import struct
+import sys
 
-from golden_tokenizer import MERGES, TOKENS as BPE_TOKENS, gguf_metadata, tokenizer_json
+from encoder_reference import (bert_hidden, euro_hidden, gelu, gemma_hidden, jina_hidden, layer_norm, linear, modern_hidden,
+                               nomic_hidden)
+from encoder_tokenizers import BOS, BPE_PAD, EOS, Bpe, RobertaBpe, WordPiece
 from make_mamba import Array, times, write_gguf, write_json, write_safetensors
 
 ROOT = pathlib.Path(__file__).resolve().parent / "encoders"
 TEXTS = ["the mill turns", "The river turned the wheel, and corn was ground.", "rain", "Mills need water: a race!"]
 QUERY = "water for mills"
-
-# ---- WordPiece -------------------------------------------------------------------------------------------------------
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-WORDS = ["the", "mill", "turn", "river", "wheel", "and", "water", "rain", "for"]
-PIECES = ["##s", "##ed", "##ing"]
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-PAD, UNK, CLS, SEP, MASK = range(5)
-VOCAB = SPECIALS + list(".,:!?") + list(LETTERS) + ["##" + c for c in LETTERS] + WORDS + PIECES[1:]
-
-
-def wordpiece(text):
-    ids, word = [], ""
-    for c in text.lower() + " ":
-        if c.isalpha():
-            word += c
-            continue
-        at = 0
-        while at < len(word):
-            end = max(e for e in range(at + 1, len(word) + 1) if ("##" if at else "") + word[at:e] in VOCAB)
-            ids.append(VOCAB.index(("##" if at else "") + word[at:end]))
-            at = end
-        word = ""
-        if c != " ":
-            ids.append(VOCAB.index(c))
-    return ids
-
-
-def special(token, index):
-    return {"id": index, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-            "special": True}
-
-
-def wordpiece_folder():
-    piece = lambda name: {"SpecialToken": {"id": name, "type_id": 0}}
-    text = lambda which, kind: {"Sequence": {"id": which, "type_id": kind}}
-    used = {name: {"id": name, "ids": [VOCAB.index(name)], "tokens": [name]} for name in ("[CLS]", "[SEP]")}
-    return {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [special(token, i) for i, token in enumerate(SPECIALS)],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
-                       "strip_accents": None, "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "TemplateProcessing", "single": [piece("[CLS]"), text("A", 0), piece("[SEP]")],
-                           "pair": [piece("[CLS]"), text("A", 0), piece("[SEP]"), text("B", 1),
-                                    {"SpecialToken": {"id": "[SEP]", "type_id": 1}}], "special_tokens": used},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100, "vocab": {token: i for i, token in enumerate(VOCAB)}},
-    }
-
-
-def wordpiece_keys():
-    """As llama.cpp's converter: a mark before words in place of ## before the others."""
-    stored = [t if t in SPECIALS else t[2:] if t.startswith("##") else "\u2581" + t for t in VOCAB]
-    return [("tokenizer.ggml.model", "string", "bert"), ("tokenizer.ggml.pre", "string", "default"),
-            ("tokenizer.ggml.token_type_count", "uint32", 2), ("tokenizer.ggml.tokens", "string[]", stored),
-            ("tokenizer.ggml.token_type", "int32[]", [3 if t in SPECIALS else 1 for t in VOCAB]),
-            ("tokenizer.ggml.unknown_token_id", "uint32", UNK), ("tokenizer.ggml.padding_token_id", "uint32", PAD),
-            ("tokenizer.ggml.seperator_token_id", "uint32", SEP), ("tokenizer.ggml.cls_token_id", "uint32", CLS),
-            ("tokenizer.ggml.mask_token_id", "uint32", MASK)]
-
-
-class WordPiece:
-    size, separator, pad = len(VOCAB), SEP, PAD
-    folder, keys = staticmethod(wordpiece_folder), staticmethod(wordpiece_keys)
-    config = {"tokenizer_class": "BertTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]",
-              "unk_token": "[UNK]", "mask_token": "[MASK]", "do_lower_case": True, "model_max_length": 64}
-
-    @staticmethod
-    def text(text):
-        return [CLS] + wordpiece(text) + [SEP]
-
-    @staticmethod
-    def pair(first, second):
-        return [CLS] + wordpiece(first) + [SEP] + wordpiece(second) + [SEP]
-
-
-# ---- byte-level BPE, with the golden models' tokens ------------------------------------------------------------------
-BOS, EOS, BPE_PAD = len(BPE_TOKENS) - 4, len(BPE_TOKENS) - 3, len(BPE_TOKENS) - 2
-
-
-def bpe(text):
-    """Words begin with their space; letters, digits and signs are apart. Merges by rank."""
-    words, kind = [], None
-    for i, c in enumerate(text):
-        own = "letter" if c.isalpha() else "digit" if c.isdigit() else "space" if c == " " else "sign"
-        if own == "space" or (own != kind and not (kind == "space")):
-            words.append("")
-        words[-1] += "\u0120" if c == " " else c
-        kind = own
-    ids = []
-    for word in words:
-        parts = list(word)
-        while True:
-            ranks = [(MERGES.index(f"{a} {b}"), i) for i, (a, b) in enumerate(zip(parts, parts[1:]))
-                     if f"{a} {b}" in MERGES]
-            if not ranks:
-                break
-            _, at = min(ranks)
-            parts[at:at + 2] = ["".join(parts[at:at + 2])]
-        ids += [BPE_TOKENS.index(part) for part in parts]
-    return ids
-
-
-def bpe_folder():
-    out = tokenizer_json()
-    out["post_processor"] = {"type": "RobertaProcessing", "sep": ["<|eos|>", EOS], "cls": ["<|bos|>", BOS],
-                             "trim_offsets": True, "add_prefix_space": False}
-    return out
-
-
-def bpe_keys(pre):
-    fixed = [(key, kind, value) for key, kind, value in gguf_metadata()
-             if not key.endswith(("chat_template", "add_bos_token", "add_eos_token", "ggml.pre"))]
-    return fixed + [("tokenizer.ggml.pre", "string", pre), ("tokenizer.ggml.token_type_count", "uint32", 1),
-                    ("tokenizer.ggml.cls_token_id", "uint32", BOS), ("tokenizer.ggml.seperator_token_id", "uint32", EOS),
-                    ("tokenizer.ggml.add_bos_token", "bool", True), ("tokenizer.ggml.add_eos_token", "bool", True),
-                    ("tokenizer.ggml.add_sep_token", "bool", True)]
-
-
-class RobertaBpe:
-    size, separator, pad = len(BPE_TOKENS), EOS, 1
-    folder = staticmethod(bpe_folder)
-    config = {"tokenizer_class": "RobertaTokenizer", "bos_token": "<|bos|>", "eos_token": "<|eos|>",
-              "cls_token": "<|bos|>", "sep_token": "<|eos|>", "pad_token": "<|pad|>", "model_max_length": 64}
-
-    @staticmethod
-    def keys():
-        return bpe_keys("roberta-bpe")
-
-    @staticmethod
-    def text(text):
-        return [BOS] + bpe(text) + [EOS]
-
-    @staticmethod
-    def pair(first, second):
-        return [BOS] + bpe(first) + [EOS, EOS] + bpe(second) + [EOS]
-
-
-# ---- the reference ---------------------------------------------------------------------------------------------------
-def add(x, y):
-    return [a + b for a, b in zip(x, y)]
-
-
-def linear(weights, name, x):
-    y = times(weights[name + ".weight"].rows(), x)
-    return add(y, weights[name + ".bias"].values) if name + ".bias" in weights else y
-
-
-def layer_norm(weights, name, x, eps):
-    mean = sum(x) / len(x)
-    scale = 1 / math.sqrt(sum((v - mean) ** 2 for v in x) / len(x) + eps)
-    bias = weights[name + ".bias"].values if name + ".bias" in weights else [0.0] * len(x)
-    return [(v - mean) * scale * w + b for v, w, b in zip(x, weights[name + ".weight"].values, bias)]
-
-
-def gelu(x):
-    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
-
-
-def attend(q, k, v, heads, bias=lambda head, i, j: 0.0):
-    """Rows of all heads; bias is added to scores, -inf hides a key."""
-    dim, out = len(q[0]) // heads, []
-    for i, row in enumerate(q):
-        mixed = []
-        for head in range(heads):
-            part = slice(head * dim, (head + 1) * dim)
-            scores = [sum(a * b for a, b in zip(row[part], key[part])) / math.sqrt(dim) + bias(head, i, j)
-                      for j, key in enumerate(k)]
-            top = max(scores)
-            shares = [math.exp(s - top) for s in scores]
-            mixed += [sum(s * value[head * dim + d] for s, value in zip(shares, v)) / sum(shares) for d in range(dim)]
-        out.append(mixed)
-    return out
-
-
-def bert_hidden(settings, weights, tokens, separator):
-    eps, first = settings["layer_norm_eps"], settings.get("position_offset", 0)
-    types, table = [], weights["embeddings.token_type_embeddings.weight"].rows()
-    for token in tokens:
-        types.append(0 if len(table) < 2 or separator not in tokens[:len(types)] else 1)
-    words, places = (weights[f"embeddings.{n}_embeddings.weight"].rows() for n in ("word", "position"))
-    x = [layer_norm(weights, "embeddings.LayerNorm", add(add(words[token], places[first + i]), table[kind]), eps)
-         for i, (token, kind) in enumerate(zip(tokens, types))]
-    for layer in range(settings["num_hidden_layers"]):
-        at = f"encoder.layer.{layer}."
-        q, k, v = ([linear(weights, f"{at}attention.self.{n}", row) for row in x] for n in ("query", "key", "value"))
-        mixed = attend(q, k, v, settings["num_attention_heads"])
-        x = [layer_norm(weights, at + "attention.output.LayerNorm",
-                        add(row, linear(weights, at + "attention.output.dense", m)), eps) for row, m in zip(x, mixed)]
-        inner = [[gelu(u) for u in linear(weights, at + "intermediate.dense", row)] for row in x]
-        x = [layer_norm(weights, at + "output.LayerNorm", add(row, linear(weights, at + "output.dense", u)), eps)
-             for row, u in zip(x, inner)]
-    return x
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------
@@ -251,6 +68,99 @@ def bert_weights(settings, seed):
     return w
 
 
+def modern_weights(settings, seed):
+    w, width, inner = Weights(seed), settings["hidden_size"], settings["intermediate_size"]
+    w.matrix("embeddings.tok_embeddings", settings["vocab_size"], width, math.sqrt(width))
+    w.norm("embeddings.norm", width, False)
+    for layer in range(settings["num_hidden_layers"]):
+        at = f"layers.{layer}."
+        if layer:
+            w.norm(at + "attn_norm", width, False)
+        w.matrix(at + "attn.Wqkv", 3 * width, width, 1.5)
+        w.matrix(at + "attn.Wo", width, width, 1.5)
+        w.norm(at + "mlp_norm", width, False)
+        w.matrix(at + "mlp.Wi", 2 * inner, width, 1.5)
+        w.matrix(at + "mlp.Wo", width, inner, 1.5)
+    w.norm("final_norm", width, False)
+    return w
+
+
+def typed_weights(settings, seed, width):
+    w = Weights(seed)
+    for name, rows in (("word", settings["vocab_size"]), ("token_type", settings["type_vocab_size"])):
+        w.matrix(f"embeddings.{name}_embeddings", rows, width, 0.9 * math.sqrt(width))
+    return w
+
+
+def nomic_weights(settings, seed):
+    width, inner = settings["n_embd"], settings["n_inner"]
+    w = typed_weights(settings, seed, width)
+    w.norm("emb_ln", width)
+    for layer in range(settings["n_layer"]):
+        at = f"encoder.layers.{layer}."
+        w.matrix(at + "attn.Wqkv", 3 * width, width, 1.5)
+        w.matrix(at + "attn.out_proj", width, width, 1.5)
+        w.norm(at + "norm1", width)
+        for name, rows, cols in (("fc11", inner, width), ("fc12", inner, width), ("fc2", width, inner)):
+            w.matrix(at + "mlp." + name, rows, cols, 1.5)
+        w.norm(at + "norm2", width)
+    return w
+
+
+def jina_weights(settings, seed):
+    width, inner = settings["hidden_size"], settings["intermediate_size"]
+    w = typed_weights(settings, seed, width)
+    w.norm("embeddings.LayerNorm", width)
+    for layer in range(settings["num_hidden_layers"]):
+        at = f"encoder.layer.{layer}."
+        for name in ("query", "key", "value"):
+            w.matrix(f"{at}attention.self.{name}", width, width, 1.3, True)
+        w.matrix(at + "attention.output.dense", width, width, 1.4, True)
+        w.norm(at + "attention.output.LayerNorm", width)
+        w.matrix(at + "mlp.gated_layers", 2 * inner, width, 1.5)
+        w.matrix(at + "mlp.wo", width, inner, 1.5, True)
+        w.norm(at + "mlp.layernorm", width)
+    return w
+
+
+def euro_weights(settings, seed):
+    w, width, inner = Weights(seed), settings["hidden_size"], settings["intermediate_size"]
+    kv = width // settings["num_attention_heads"] * settings["num_key_value_heads"]
+    w.matrix("embed_tokens", settings["vocab_size"], width, 0.6 * math.sqrt(width))
+    for layer in range(settings["num_hidden_layers"]):
+        at = f"layers.{layer}."
+        for name, rows in (("q", width), ("k", kv), ("v", kv), ("o", width)):
+            w.matrix(f"{at}self_attn.{name}_proj", rows, width, 1.5)
+        for name, rows, cols in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
+            w.matrix(f"{at}mlp.{name}_proj", rows, cols, 1.4)
+        w.norm(at + "input_layernorm", width, False)
+        w.norm(at + "post_attention_layernorm", width, False)
+    w.norm("norm", width, False)
+    return w
+
+
+def gemma_weights(settings, seed):
+    w, width, inner = Weights(seed), settings["hidden_size"], settings["intermediate_size"]
+    q, dim = settings["num_attention_heads"] * settings["head_dim"], settings["head_dim"]
+
+    def norm(name, size):
+        w[name + ".weight"] = Array([size], lambda _: w.source.gauss(0, 0.2))
+
+    w.matrix("embed_tokens", settings["vocab_size"], width, 0.7)
+    for layer in range(settings["num_hidden_layers"]):
+        at = f"layers.{layer}."
+        for name, rows, cols in (("q", q, width), ("k", dim, width), ("v", dim, width), ("o", width, q)):
+            w.matrix(f"{at}self_attn.{name}_proj", rows, cols, 1.5)
+        norm(at + "self_attn.q_norm", dim)
+        norm(at + "self_attn.k_norm", dim)
+        for name, rows, cols in (("gate", inner, width), ("up", inner, width), ("down", width, inner)):
+            w.matrix(f"{at}mlp.{name}_proj", rows, cols, 1.4)
+        for name in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            norm(f"{at}{name}_layernorm", width)
+    norm("norm", width)
+    return w
+
+
 BERT_NAMES = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
               "embeddings.token_type_embeddings": "token_types", "embeddings.LayerNorm": "token_embd_norm",
               "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
@@ -271,6 +181,101 @@ def bert_gguf(settings, weights):
             array = Array([len(rows), len(rows[0])], lambda i: rows[i // len(rows[0])][i % len(rows[0])])
         out[f"{to}.{kind}"] = array
     return out
+
+
+def renamed(top, block, layers):
+    """A converter that only renames."""
+    def convert(settings, weights):
+        out = {}
+        for name, array in weights.items():
+            base, kind = name.rsplit(".", 1)
+            if base.startswith(layers):
+                layer, part = base.removeprefix(layers).split(".", 1)
+                out[f"blk.{layer}.{block[part]}.{kind}"] = array
+            else:
+                out[f"{top[base]}.{kind}"] = array
+        return out
+    return convert
+
+
+TYPED_TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+             "emb_ln": "token_embd_norm", "embeddings.LayerNorm": "token_embd_norm"}
+modern_gguf = renamed({"embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
+                       "final_norm": "output_norm", "head.dense": "cls", "head.norm": "cls.norm",
+                       "classifier": "cls.output"},
+                      {"attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output",
+                       "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down"}, "layers.")
+nomic_gguf = renamed(TYPED_TOP, {"attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm1": "attn_output_norm",
+                                 "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down",
+                                 "norm2": "layer_output_norm"}, "encoder.layers.")
+jina_gguf = renamed(TYPED_TOP, {"attention.self.query": "attn_q", "attention.self.key": "attn_k",
+                                "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+                                "attention.output.LayerNorm": "attn_output_norm", "mlp.gated_layers": "ffn_up",
+                                "mlp.wo": "ffn_down", "mlp.layernorm": "layer_output_norm"}, "encoder.layer.")
+euro_gguf = renamed({"embed_tokens": "token_embd", "norm": "output_norm"},
+                    {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+                     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+                     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+                     "post_attention_layernorm": "ffn_norm"}, "layers.")
+
+
+gemma_names = renamed({"embed_tokens": "token_embd", "norm": "output_norm"},
+                      {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+                       "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+                       "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+                       "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+                       "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+                       "post_feedforward_layernorm": "post_ffw_norm"}, "layers.")
+
+
+def gemma_gguf(settings, weights):
+    """Converters add 1 to the weights of norms."""
+    named = gemma_names(settings, weights)
+    return {name: Array(a.shape, lambda i, a=a: a.values[i] + 1) if "norm" in name else a for name, a in named.items()}
+
+
+def gemma_keys(settings):
+    arch = "gemma-embedding"
+    keys = [key for key in bert_keys(dict(settings, layer_norm_eps=1.0), arch) if not key[0].endswith("epsilon")]
+    floats = {"attention.layer_norm_rms_epsilon": settings["rms_norm_eps"], "rope.freq_base": settings["rope_theta"],
+              "rope.freq_base_swa": settings["rope_local_base_freq"]}
+    counts = {"attention.head_count_kv": settings["num_key_value_heads"], "attention.key_length": settings["head_dim"],
+              "attention.value_length": settings["head_dim"], "attention.sliding_window": settings["sliding_window"],
+              "dense_2_feat_in": settings["hidden_size"], "dense_2_feat_out": DENSE, "dense_3_feat_in": DENSE,
+              "dense_3_feat_out": settings["hidden_size"]}
+    return keys + [(f"{arch}.{name}", "float32", value) for name, value in floats.items()] + [
+        (f"{arch}.{name}", "uint32", value) for name, value in counts.items()]
+
+
+def modern_keys(settings):
+    arch, floats = "modern-bert", {"attention.layer_norm_epsilon": settings["norm_eps"],
+                                   "rope.freq_base": settings["global_rope_theta"],
+                                   "rope.freq_base_swa": settings["local_rope_theta"]}
+    keys = [key for key in bert_keys(dict(settings, layer_norm_eps=1.0), arch) if not key[0].endswith("epsilon")]
+    return keys + [(f"{arch}.{name}", "float32", value) for name, value in floats.items()] + [
+        (f"{arch}.attention.sliding_window", "uint32", settings["local_attention"]),
+        (f"{arch}.attention.sliding_window_pattern", "uint32", settings["global_attn_every_n_layers"]),
+        (f"{arch}.rope.scaling.type", "string", "none"), (f"{arch}.vocab_size", "uint32", settings["vocab_size"]),
+        (f"{arch}.hidden_activation", "string", settings["hidden_activation"])]
+
+
+def nomic_keys(settings):
+    named = {"max_position_embeddings": 64, "hidden_size": settings["n_embd"], "num_hidden_layers": settings["n_layer"],
+             "intermediate_size": settings["n_inner"], "num_attention_heads": settings["n_head"],
+             "layer_norm_eps": settings["layer_norm_epsilon"]}
+    return bert_keys(named, "nomic-bert") + [("nomic-bert.rope.freq_base", "float32", settings["rotary_emb_base"])]
+
+
+def jina_keys(settings):
+    return bert_keys(settings, "jina-bert-v2")
+
+
+def euro_keys(settings):
+    keys = [key for key in bert_keys(dict(settings, layer_norm_eps=1.0), "eurobert") if not key[0].endswith("epsilon")]
+    return keys + [("eurobert.attention.layer_norm_rms_epsilon", "float32", settings["rms_norm_eps"]),
+                   ("eurobert.attention.head_count_kv", "uint32", settings["num_key_value_heads"]),
+                   ("eurobert.rope.freq_base", "float32", settings["rope_theta"]),
+                   ("eurobert.rope.scaling.type", "string", "none")]
 
 
 def bert_keys(settings, arch="bert"):
@@ -299,18 +304,56 @@ ROBERTA = {"type_vocab_size": 1, "max_position_embeddings": 66, "layer_norm_eps"
 
 
 class Case:
-    def __init__(self, settings, seed, tokenizer, pooling, weights, hidden, gguf, keys, arch, labels=None, names=None):
+    def __init__(self, settings, seed, tokenizer, pooling, weights, hidden, gguf, keys, arch, labels=None, names=None,
+                 dense=()):
         self.settings, self.seed, self.tokenizer, self.pooling = settings, seed, tokenizer, pooling
         self.make_weights, self.hidden, self.gguf, self.keys, self.arch = weights, hidden, gguf, keys, arch
-        self.labels, self.names = labels, names or (lambda weights: weights)
+        self.labels, self.names, self.dense = labels, names or (lambda weights: weights), dense
 
 
 def bert_case(settings, seed, tokenizer, pooling, **more):
     return Case(settings, seed, tokenizer, pooling, bert_weights, bert_hidden, bert_gguf, bert_keys, "bert", **more)
 
 
+MODERN = {"architectures": ["ModernBertModel"], "model_type": "modernbert", "attention_bias": False,
+          "classifier_activation": "gelu", "classifier_bias": False, "classifier_pooling": "mean", "decoder_bias": True,
+          "deterministic_flash_attn": False, "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0,
+          "hidden_activation": "gelu", "hidden_size": 32, "initializer_cutoff_factor": 2.0, "intermediate_size": 40,
+          "layer_norm_eps": 1e-5, "local_attention": 8, "local_rope_theta": 10000.0, "max_position_embeddings": 64,
+          "mlp_bias": False, "norm_bias": False, "norm_eps": 1e-5, "num_attention_heads": 2, "num_hidden_layers": 4,
+          "position_embedding_type": "absolute", "sparse_prediction": False, "torch_dtype": "float32",
+          "vocab_size": Bpe.size}
+NOMIC = {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "activation_function": "swiglu",
+         "attn_pdrop": 0.0, "causal": False, "dense_seq_output": True, "layer_norm_epsilon": 1e-12,
+         "max_trained_positions": 64, "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_embd": 32, "n_head": 2,
+         "n_inner": 48, "n_layer": 3, "n_positions": 64, "pad_vocab_size_multiple": 64, "parallel_block": False,
+         "prenorm": False, "qkv_proj_bias": False, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+         "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
+         "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "torch_dtype": "float32",
+         "type_vocab_size": 2, "use_rms_norm": False, "use_xentropy": True, "vocab_size": WordPiece.size}
+JINA = {"architectures": ["JinaBertModel"], "alibi_starting_size": 64, "emb_pooler": "mean", "feed_forward_type": "geglu",
+        "position_embedding_type": "alibi", "num_attention_heads": 3, "hidden_size": 48, "attn_implementation": None}
+EURO = {"architectures": ["EuroBertModel"], "model_type": "eurobert", "attention_bias": False, "clf_pooling": "late",
+        "head_dim": 8, "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 48, "max_position_embeddings": 64,
+        "mlp_bias": False, "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
+        "pretraining_tp": 1, "rms_norm_eps": 1e-5, "rope_scaling": None, "rope_theta": 250000, "tie_word_embeddings": False,
+        "torch_dtype": "float32", "use_cache": False, "vocab_size": Bpe.size}
+
+
+DENSE = 48
+GEMMA = {"architectures": ["Gemma3TextModel"], "model_type": "gemma3_text", "attention_bias": False,
+         "attn_logit_softcapping": None, "bos_token_id": BOS, "eos_token_id": EOS, "final_logit_softcapping": None,
+         "head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 32, "intermediate_size": 48,
+         "layer_types": 5 * ["sliding_attention"] + ["full_attention", "sliding_attention"],
+         "max_position_embeddings": 64, "num_attention_heads": 3, "num_hidden_layers": 7, "num_key_value_heads": 1,
+         "pad_token_id": BPE_PAD, "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-6, "rope_local_base_freq": 10000.0,
+         "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": 9, "torch_dtype": "float32",
+         "use_bidirectional_attention": True, "use_cache": True, "vocab_size": Bpe.size}
+
+
 def prefixed(prefix):
-    return lambda weights: {name if name.startswith("classifier") else prefix + name: a for name, a in weights.items()}
+    return lambda weights: {name if name.startswith(("classifier", "head.")) else prefix + name: a
+                            for name, a in weights.items()}
 
 
 CASES = {
@@ -327,6 +370,21 @@ CASES = {
                                           label2id={"LABEL_0": 0}, **ROBERTA), 15, RobertaBpe, "rank",
                               labels=("classifier.dense", "classifier.out_proj"), names=prefixed("roberta.")),
 }
+CASES.update({
+    "modern_bert": Case(MODERN, 16, Bpe, "cls", modern_weights, modern_hidden, modern_gguf, modern_keys, "modern-bert",
+                        names=prefixed("model.")),
+    "modern_bert_rank": Case(dict(MODERN, architectures=["ModernBertForSequenceClassification"],
+                                  id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0}), 21, Bpe, "rank", modern_weights,
+                             modern_hidden, modern_gguf, modern_keys, "modern-bert",
+                             labels=("head.dense", "classifier"), names=prefixed("model.")),
+    "nomic_bert": Case(NOMIC, 17, WordPiece, "mean", nomic_weights, nomic_hidden, nomic_gguf, nomic_keys, "nomic-bert"),
+    "jina_bert": Case(bert_config(WordPiece, **JINA), 18, WordPiece, "mean", jina_weights, jina_hidden, jina_gguf,
+                      jina_keys, "jina-bert-v2"),
+    "eurobert": Case(EURO, 19, Bpe, "mean", euro_weights, euro_hidden, euro_gguf, euro_keys, "eurobert",
+                     names=prefixed("model.")),
+    "gemma_embedding": Case(GEMMA, 20, Bpe, "mean", gemma_weights, gemma_hidden, gemma_gguf, gemma_keys,
+                            "gemma-embedding", dense=("2_Dense", "3_Dense")),
+})
 POOLING_TYPES = {"mean": 1, "cls": 2, "last": 3, "rank": 4}
 
 
@@ -336,43 +394,78 @@ def base64_floats(rows):
     return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()
 
 
-def pool(rows, pooling):
+def pool(case, rows, dense):
+    pooling = case.pooling
     x = [sum(column) / len(rows) for column in zip(*rows)] if pooling == "mean" else \
         rows[-1] if pooling == "last" else rows[0]
+    for name in case.dense:
+        x = times(dense[name + ".weight"].rows(), x)
     length = math.sqrt(sum(v * v for v in x))
     return [v / length for v in x]
 
 
-def score(case, weights, row):
+def score(case, weights, rows):
     dense, out = case.labels
+    row = rows[0]
+    if case.arch == "modern-bert":  # the mean, a dense layer with GELU, and a norm
+        inner = linear(weights, dense, [sum(column) / len(rows) for column in zip(*rows)])
+        return linear(weights, out, layer_norm(weights, "head.norm", [gelu(v) for v in inner], 1e-5))[0]
     return linear(weights, out, [math.tanh(v) for v in linear(weights, dense, row)])[0]
 
 
-def write_folder(folder, case, settings, weights):
+def dense_layers(case, width):
+    """Of sentence-transformers: the pooled vector becomes wider, and narrower again."""
+    layers = Weights(case.seed + 100)
+    for i, name in enumerate(case.dense):
+        layers.matrix(name, width if i else DENSE, DENSE if i else width, 1.0)
+    return layers
+
+
+def write_modules(folder, case, dense):
+    modules = ["models.Transformer", "models.Pooling", *("models.Dense" for _ in case.dense), "models.Normalize"]
+    write_json(folder / "modules.json", [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind.split('.')[1]}" if i else "",
+         "type": f"sentence_transformers.{kind}"} for i, kind in enumerate(modules)])
+    for name in case.dense:
+        (folder / name).mkdir()
+        rows, cols = dense[name + ".weight"].shape
+        write_json(folder / name / "config.json", {
+            "in_features": cols, "out_features": rows, "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity"})
+        write_safetensors(folder / name / "model.safetensors", {"linear.weight": dense[name + ".weight"]})
+
+
+def write_folder(folder, case, settings, weights, dense):
     for old in sorted(folder.rglob("*"), reverse=True):
         old.rmdir() if old.is_dir() else old.unlink()
     write_json(folder / "config.json", {k: v for k, v in settings.items() if k != "position_offset"})
     write_json(folder / "tokenizer.json", case.tokenizer.folder())
     write_json(folder / "tokenizer_config.json", case.tokenizer.config)
     write_safetensors(folder / "model.safetensors", case.names(weights))
+    write_modules(folder, case, dense)
     if case.pooling != "rank":
         (folder / "1_Pooling").mkdir()
         write_json(folder / "1_Pooling" / "config.json", {
-            "word_embedding_dimension": settings["hidden_size"], "pooling_mode_cls_token": case.pooling == "cls",
+            "word_embedding_dimension": settings.get("hidden_size") or settings["n_embd"], "pooling_mode_cls_token": case.pooling == "cls",
             "pooling_mode_mean_tokens": case.pooling == "mean", "pooling_mode_max_tokens": False,
             "pooling_mode_lasttoken": case.pooling == "last"})
     keys = [("general.architecture", "string", case.arch), ("general.name", "string", "tiny random")]
     keys += case.keys(settings) + [(f"{case.arch}.pooling_type", "uint32", POOLING_TYPES[case.pooling])]
-    write_gguf(folder / "model.gguf", keys + case.tokenizer.keys(), case.gguf(settings, weights))
+    tensors = case.gguf(settings, weights)
+    tensors.update({f"dense_{name[0]}.weight": dense[name + ".weight"] for name in case.dense})
+    write_gguf(folder / "model.gguf", keys + case.tokenizer.keys(), tensors)
 
 
 def make(name, case):
     settings = dict(case.settings)
     if settings["model_type"] in ("roberta", "xlm-roberta"):
         settings["position_offset"] = case.tokenizer.pad + 1
-    weights, width = case.make_weights(settings, case.seed), settings["hidden_size"]
+    weights, width = case.make_weights(settings, case.seed), settings.get("hidden_size") or settings["n_embd"]
     if case.labels:
-        weights.matrix(case.labels[0], width, width, 1.2, True)
+        modern = case.arch == "modern-bert"
+        weights.matrix(case.labels[0], width, width, 1.2, not modern)
+        if modern:
+            weights.norm("head.norm", width, False)
         weights.matrix(case.labels[1], 1, width, 2.0, True)
     ranks = case.pooling == "rank"
     tokens = [case.tokenizer.pair(QUERY, text) if ranks else case.tokenizer.text(text) for text in TEXTS]
@@ -384,20 +477,22 @@ def make(name, case):
     assert reach > 0.01, f"{name}: the last word changes the first row by {reach:.4f} only"
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
-    write_folder(folder, case, settings, weights)
+    dense = dense_layers(case, width)
+    write_folder(folder, case, settings, weights, dense)
     out = {"texts": TEXTS, "tokens": tokens, "pooling": case.pooling, "width": width,
            "hidden": [base64_floats(rows) for rows in hidden]}
     if ranks:
-        out["query"], out["scores"] = QUERY, [score(case, weights, rows[0]) for rows in hidden]
+        out["query"], out["scores"] = QUERY, [score(case, weights, rows) for rows in hidden]
     else:
-        out["vectors"] = base64_floats(pool(rows, case.pooling) for rows in hidden)
+        out["vectors"] = base64_floats(pool(case, rows, dense) for rows in hidden)
     write_json(folder / "encoded.json", out)
     print(f"{name}: {[len(ids) for ids in tokens]} tokens; first row moves by {reach:.2f}", out.get("scores", ""))
 
 
 def main():
     for name, case in CASES.items():
-        make(name, case)
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            make(name, case)
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ CASES = {
                "text part of a multimodal folder; sizes that fill no vector; three taps; a layer of predictions; tied"),
     "qwen35moe": (config(architectures=["Qwen3_5MoeForCausalLM"], model_type="qwen3_5_moe_text", attn_output_gate=True,
                          full_attention_interval=2, layer_types=LAYERS_OF_TWO, num_hidden_layers=2,
-                         linear_num_value_heads=6, rope_parameters=ROPE, **EXPERTS), 74,
-                  "three value heads to a key head; stacked experts, gate and up in one tensor"),
+                         linear_num_value_heads=6, linear_value_head_dim=40, rope_parameters=ROPE, **EXPERTS), 74,
+                  "three value heads of 40 dims to a key head; stacked experts, gate and up in one tensor"),
 }
 
 

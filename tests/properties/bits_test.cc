@@ -94,7 +94,8 @@ TEST_P(Bits, DoNotDependOnPrefixReuse) {
 std::vector<Case> cases() {
   std::vector<Case> out;
   for (Isa isa : isa_levels()) {
-    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2", "gpt_oss"})
+    for (const char* model :
+         {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2", "gpt_oss", "gemma4_e", "gemma4_moe", "gemma3n"})
       out.push_back({model, "f16", isa});
     for (const char* kv : {"f32", "bf16"}) out.push_back({"llama3", kv, isa});
     for (const char* kv : {"f16", "bf16"}) out.push_back({"deepseek2_groups", kv, isa});

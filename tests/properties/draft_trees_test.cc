@@ -119,7 +119,9 @@ TEST_P(DraftTrees, ThePrefixIndexGetsThePathOnly) {
   expect_kept_prefixes(model_, "ngram:k=15", [](const Truth& truth) { return tree_of(truth, 15, 2); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DraftTrees, ::testing::Values("llama", "gemma3", "qwen3moe", "gpt_oss", "deepseek2"),
+INSTANTIATE_TEST_SUITE_P(Models, DraftTrees,
+                         ::testing::Values("llama", "gemma3", "qwen3moe", "gpt_oss", "deepseek2", "gemma4_e",
+                                           "gemma3n"),
                          [](const auto& one) { return one.param; });
 
 std::string error_of(const char* model, const EngineOptions& o) {

@@ -67,7 +67,7 @@ TEST_P(EmbeddingsOf, TheTokensOwnRowsGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EmbeddingsOf,
                          ::testing::Values("llama", "gemma", "gemma3", "gpt2", "mixtral", "mamba", "smollm3",
-                                           "deepseek3", "falcon_h1", "qwen35"),
+                                           "deepseek3", "falcon_h1", "qwen35", "gemma4"),
                          [](const auto& one) { return one.param; });
 
 class EngineEmbeddings : public ::testing::Test {

@@ -132,7 +132,8 @@ TEST_P(EngineReaders, ManyRowsAtOnceWithOneStream) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineReaders,
-                         ::testing::Values("llama", "gemma3", "qwen2moe", "mamba", "falcon_h1", "qwen35moe"),
+                         ::testing::Values("llama", "gemma3", "qwen2moe", "mamba", "falcon_h1", "qwen35moe", "gemma4_e",
+                                           "gemma3n"),
                          [](const auto& one) { return one.param; });
 
 TEST(EngineReader, ReadsAllOfAPromptThatIsCachedOrFillsTheContext) {

@@ -61,6 +61,13 @@ const std::vector<float>* bias_of(const Model& model, const LinearId& id) {
     case LinearKind::q_a:
     case LinearKind::q_b:
     case LinearKind::kv_a:
+    case LinearKind::layer_inputs:
+    case LinearKind::input_gate:
+    case LinearKind::input_projection:
+    case LinearKind::laurel_left:
+    case LinearKind::laurel_right:
+    case LinearKind::stream_in:
+    case LinearKind::stream_out:
     case LinearKind::attention_shortcut:
     case LinearKind::mlp_shortcut: return nullptr;
   }

@@ -48,7 +48,7 @@ TEST_P(FusedKernels, SameBitsAsPartsOneByOne) {
 // Biases and LayerNorm; norms of heads and experts; norms behind blocks; a mixer without heads; a latent; two mixers.
 INSTANTIATE_TEST_SUITE_P(Models, FusedKernels,
                          ::testing::Values("gpt2", "qwen2", "qwen3moe", "gemma3", "olmo2", "mamba", "deepseek2_groups",
-                                           "falcon_h1", "qwen35"));
+                                           "falcon_h1", "qwen35", "gemma4", "gemma4_e", "gemma3n"));
 
 class Gemv : public ::testing::TestWithParam<const char*> {};
 

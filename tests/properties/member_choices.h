@@ -14,6 +14,7 @@
 #include "exit/exit_gate.h"
 #include "kv/kv_formats.h"
 #include "kv/prefix_evictor.h"
+#include "kv/state_evictor.h"
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
 #include "models/forward_switches.h"
@@ -153,6 +154,11 @@ inline void add_place_choices(const ChoiceFiles& files, std::vector<MemberChoice
   for (const auto& entry : prefix_evictors().entries())
     out.push_back(
         {"prefix_evictor", entry.info.name, [name = entry.info.name](EngineOptions& o) { o.prefix_evict = name; }});
+  for (const auto& entry : state_evictors().entries())
+    out.push_back({"state_evictor", entry.info.name, [name = entry.info.name](EngineOptions& o) {
+                     o.state_evict = name;
+                     o.state_stride = 16;
+                   }});
   expect_all_chosen(kv_tiers(), out, "tier", {});
   expect_all_chosen(kv_stores(), out, "store", {"redis"});  // needs a server
 }

@@ -1,5 +1,7 @@
 // Drafts on models with recurrent layers: every drafter changes the number of steps and nothing else, in chains and in
 // trees; no token runs twice; and every slot of states is free again.
+#include <unistd.h>
+
 #include "models/skipped_blocks.h"
 #include "properties/draft_runs.h"
 #include "run/drafting/skip_choice.h"
@@ -9,7 +11,8 @@ namespace {
 
 using namespace testing;
 
-const std::string kGolden = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/", kHybridHeads = kGolden + "draft_heads/";
+const std::string kGolden = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/",
+                  kHybridHeads = kGolden + "draft_heads/";
 
 std::shared_ptr<const LanguageModel> hybrid(const std::string& name) {
   return load_for(name.starts_with("mtp") ? kHybridHeads + name : golden_model(name), *select_isa());
@@ -44,29 +47,29 @@ class RecurrentDrafts : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(RecurrentDrafts, EventsAreThoseOfPlainDecoding) {
-  int64_t preempted = 0;
-  std::map<std::string, int64_t> drafted_by;
-  bool fixed = true;
+  const auto all = settings();
   const auto requests = mixed_requests(1, model_->info().vocab);
-  for (const auto& [name, o] : settings()) {
-    const DraftOutcome plain = run_requests(*make_core(model_, o), requests, 1);
-    for (const std::string& drafter : hybrid_drafters(GetParam())) {
-      SCOPED_TRACE(fmt::format("{}, {}", name, drafter));
-      EngineOptions drafting = o;
-      drafting.drafter = drafter;
-      drafting.draft_length = std::exchange(fixed, !fixed) ? "fixed" : "auto";
-      auto core = make_core(model_, drafting);
-      ASSERT_TRUE(core);
-      const DraftOutcome drafted = run_requests(*core, requests, 1);
-      EXPECT_EQ(drafted.emitted, plain.emitted);
-      EXPECT_EQ(drafted.stats.states_free, drafted.stats.states);
-      drafted_by[drafter] += drafted.stats.drafted_tokens;
-      preempted += drafted.stats.preemptions;
-      if (HasFailure()) return;
+  std::vector<Emitted> plain;
+  for (const auto& [name, o] : all) plain.push_back(run_requests(*make_core(model_, o), requests, 1).emitted);
+  int64_t preempted = 0;
+  size_t next = GetParam().size();  // each drafter runs in one setting, another one for each model
+  for (const std::string& drafter : hybrid_drafters(GetParam())) {
+    const size_t at = next++ % all.size();
+    SCOPED_TRACE(fmt::format("{}, {}", all[at].first, drafter));
+    EngineOptions drafting = all[at].second;
+    drafting.drafter = drafter;
+    drafting.draft_length = next % 3 == 0 ? "auto" : "fixed";
+    auto core = make_core(model_, drafting);
+    ASSERT_TRUE(core);
+    const DraftOutcome drafted = run_requests(*core, requests, 1);
+    EXPECT_EQ(drafted.emitted, plain[at]);
+    EXPECT_EQ(drafted.stats.states_free, drafted.stats.states);
+    if (all[at].first != "small steps") {  // they may hold no tree
+      EXPECT_GT(drafted.stats.drafted_tokens, 0);
     }
+    preempted += drafted.stats.preemptions;
   }
-  EXPECT_GT(preempted, 10);
-  for (const auto& [drafter, tokens] : drafted_by) EXPECT_GT(tokens, 0) << drafter;
+  EXPECT_GT(preempted, 5);
 }
 
 // With nothing left out the model drafts the answer, unless a draft runs on a wrong state or moves the stream's on.
@@ -93,6 +96,8 @@ TEST_P(RecurrentDrafts, TheWholeModelDraftsWhatItSays) {
 TEST_P(RecurrentDrafts, NoTokenRunsTwice) {
   const std::vector<Request> requests = {make_request(2, 20, 60, model_->info().vocab)};
   const DraftOutcome plain = run_requests(*make_core(model_, options()), requests, 0);
+  const auto answered = std::ssize(plain.truth.at(1));
+  ASSERT_GT(answered, 30);
   for (const double wrong : {0.0, 0.2, 0.9}) {
     EngineOptions o = options(2);
     o.drafter = "ngram:k=4";
@@ -109,10 +114,10 @@ TEST_P(RecurrentDrafts, NoTokenRunsTwice) {
       }
     }
     accepted = core->stats().accepted_tokens;
-    EXPECT_EQ(ran, 20 + 59 - accepted) << "prompt, and every answered token that no draft had";
+    EXPECT_EQ(ran, 20 + answered - 1 - accepted) << "prompt, and every answered token that no draft had";
     EXPECT_EQ(core->stats().drafted_tokens, planned);
     EXPECT_TRUE(wrong > 0 || accepted == planned);
-    EXPECT_GT(accepted, 0);
+    EXPECT_TRUE(wrong > 0.5 || accepted > answered / 2);
   }
 }
 

@@ -79,8 +79,10 @@ TEST_P(Recurrent, BitsDoNotDependOnBatchMates) {
 TEST_P(Recurrent, ReusedSlotsBeginEmpty) {
   EngineOptions o = options();
   o.max_streams = 1;
+  o.prefix_cache = false;
   auto core = make_core(model_, o);
   EXPECT_EQ(core->stats().states, 1);
+  EXPECT_EQ(core->stats().state_cache.slots, 0);
   for (RequestId id : {1, 2, 3}) {
     ASSERT_TRUE(core->add(id, request(id == 2 ? 7 : 1)).ok());
     Shown shown = run_all(*core, vocab_)[id];
@@ -89,7 +91,7 @@ TEST_P(Recurrent, ReusedSlotsBeginEmpty) {
     }
     EXPECT_EQ(shown.cached, 0);
   }
-  EXPECT_EQ(core->stats().prefix.queries, 0) << "no prefix cache: blocks alone cannot continue a state";
+  EXPECT_EQ(core->stats().prefix.queries, 0);
 }
 
 TEST_P(Recurrent, BitsDoNotDependOnPreemptions) {
@@ -241,7 +243,12 @@ TEST(RecurrentMemory, StatesAreCounted) {
     auto core = make_core(model, o);
     EXPECT_EQ(core->stats().states, states);
     EXPECT_EQ(core->stats().states_free, states);
-    EXPECT_EQ(core->stats().kv_bytes, states * kState) << "blocks have no bytes";
+    const int64_t copies = 2 * std::max(streams, resident);
+    EXPECT_EQ(core->stats().state_cache.slots, copies);
+    EXPECT_EQ(core->stats().state_cache.slot_bytes, kState);
+    EXPECT_EQ(core->stats().kv_bytes, (states + copies) * kState) << "blocks have no bytes";
+    o.prefix_cache = false;
+    EXPECT_EQ(make_core(model, o)->stats().kv_bytes, states * kState);
   }
   EngineOptions chosen = options();
   chosen.max_streams = 8;
@@ -262,7 +269,8 @@ TEST(RecurrentMemory, BlocksAreBesideTheStates) {
   EXPECT_EQ(layout.state_bytes(), kState);
   EXPECT_EQ(layout.bytes_per_token(), kToken);
   auto core = make_core(model, options());
-  EXPECT_EQ(core->stats().kv_bytes, core->stats().states * kState + core->stats().kv_blocks * 16 * kToken);
+  const EngineStats stats = core->stats();
+  EXPECT_EQ(stats.kv_bytes, (stats.states + stats.state_cache.slots) * kState + stats.kv_blocks * 16 * kToken);
 }
 
 // Layers of attention take turns with gated delta nets: blocks have rows of the former alone.
@@ -284,10 +292,10 @@ TEST(RecurrentMemory, TheBudgetHoldsThem) {
   auto core = make_core(*model, o);
   ASSERT_TRUE(core);
   EXPECT_EQ(core->stats().kv_blocks, 8 * 128 / 16) << "every stream may grow to the whole context";
+  const auto holds = [](const std::string& name) { return name == "recurrent states" || name == "state cache"; };
   int64_t held = 0;
-  for (const MemoryUse& use : core->stats().memory) held += use.name == "recurrent states" ? use.bytes : 0;
-  for (const MemoryAccount& use : (*model)->parts().accounts->list())
-    held += use.name == "recurrent states" ? use.bytes : 0;
+  for (const MemoryUse& use : core->stats().memory) held += holds(use.name) ? use.bytes : 0;
+  for (const MemoryAccount& use : (*model)->parts().accounts->list()) held += holds(use.name) ? use.bytes : 0;
   EXPECT_EQ(held, core->stats().kv_bytes);
 }
 

@@ -1,15 +1,14 @@
-// Marks of recurrent states: the copy behind a token is, byte for byte, the state of a stream that ended there, whatever
-// the chunks, threads, batch mates and branches of a tree; and marks change no logits.
+// Marks of recurrent states: the copy behind a token is, byte for byte, the state of a stream that ended there,
+// for any chunks, threads, batch mates and branches of a tree; and marks change no logits.
 #include <gtest/gtest.h>
 
+#include "base/philox.h"
 #include "kv/pool.h"
-#include "model_runner.h"
-#include "properties/stream_bits.h"
+#include "models/model_runner.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {
-
-using namespace testing;
 
 using StateBytes = std::vector<float>;
 
@@ -19,7 +18,7 @@ constexpr int64_t kMarkSlots = 16, kMarkBlocks = 4;  // blocks of each stream
 class MarkedModel {
  public:
   MarkedModel(const std::string& name, int threads) {
-    auto files = open_model_files(golden_model(name));
+    auto files = open_model_files(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf");
     EXPECT_TRUE(files.ok());
     table_ = make_kernel_table(*select_isa());
     auto pool = std::make_shared<ThreadPool>(threads);
@@ -38,6 +37,12 @@ class MarkedModel {
     for (int64_t i = 0; i < 3 * kMarkBlocks; ++i) blocks_.push_back(*runner_->kv().allocate());
   }
 
+  std::vector<TokenId> draw(uint64_t seed, uint64_t count) const {
+    std::vector<TokenId> out;
+    for (uint64_t i = 0; i < count; ++i)
+      out.push_back(static_cast<TokenId>(philox_uniform(seed, 9, i) * static_cast<double>(vocab())));
+    return out;
+  }
   int64_t vocab() const { return model_->spec().vocab; }
   void start() { runner_->start(); }
   // Adds a stream to the pass: its tokens from `first` to `end`, with its state in `slot`.
@@ -102,8 +107,8 @@ class StateMarks : public ::testing::TestWithParam<std::string> {};
 TEST_P(StateMarks, ACopyIsTheStateOfAStreamThatEndedThere) {
   for (const int threads : {1, 3}) {
     MarkedModel model(GetParam(), threads);
-    const std::vector<TokenId> tokens = make_request(1, 14, 1, model.vocab()).prompt;
-    const std::vector<TokenId> other = make_request(2, 9, 1, model.vocab()).prompt;
+    const std::vector<TokenId> tokens = model.draw(1, 14);
+    const std::vector<TokenId> other = model.draw(2, 9);
     model.start();
     model.add(tokens, 0, 14, 0, 0);
     const std::vector<float> plain = model.run();
@@ -122,7 +127,7 @@ TEST_P(StateMarks, ACopyIsTheStateOfAStreamThatEndedThere) {
 // Rows of marks are counted from the chunk's first token.
 TEST_P(StateMarks, ALaterChunkMayHaveMarks) {
   MarkedModel model(GetParam(), 1);
-  const std::vector<TokenId> tokens = make_request(3, 12, 1, model.vocab()).prompt;
+  const std::vector<TokenId> tokens = model.draw(3, 12);
   model.start();
   model.add(tokens, 0, 5, 0, 0);
   model.run();
@@ -137,7 +142,7 @@ TEST_P(StateMarks, ALaterChunkMayHaveMarks) {
 // A stream continues from a copy as from its own state.
 TEST_P(StateMarks, AStreamContinuesFromACopy) {
   MarkedModel model(GetParam(), 1);
-  const std::vector<TokenId> tokens = make_request(4, 11, 1, model.vocab()).prompt;
+  const std::vector<TokenId> tokens = model.draw(4, 11);
   std::vector<TokenId> wrong = tokens;
   for (size_t i = 6; i < 10; ++i) wrong[i] ^= 1;
   model.start();
@@ -155,8 +160,8 @@ TEST_P(StateMarks, AStreamContinuesFromACopy) {
 // Each token of a tree has the logits and the state of a stream of its path.
 TEST_P(StateMarks, TokensOfATreeFollowTheirParents) {
   MarkedModel model(GetParam(), 3);
-  const std::vector<TokenId> tokens = make_request(5, 8, 1, model.vocab()).prompt;
-  const std::vector<TokenId> tree = make_request(6, 7, 1, model.vocab()).prompt;
+  const std::vector<TokenId> tokens = model.draw(5, 8);
+  const std::vector<TokenId> tree = model.draw(6, 7);
   const std::vector<int32_t> parents = {-1, 0, -1, 1, 2, 0, -1};
   model.start();
   model.add(tokens, 0, 7, 0, 0);

@@ -84,6 +84,25 @@ class ExitCodes(unittest.TestCase):
             self.expect(4, "inspect", folder, message="T5ForConditionalGeneration")
         self.expect(4, "run", "-m", LLAMA, "-p", "a", "--kv-format", "q9_9", message="q9_9")
 
+    def test_unknown_architectures_are_described(self):
+        with open(LLAMA, "rb") as file:
+            data = file.read().replace(b"llama", b"heron")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "heron.gguf")
+            with open(path, "wb") as file:
+                file.write(data)
+            self.expect(4, "run", "-m", path, "-p", "a", message="'heron' is not known; the nearest is llama, and no tensor or field differs")
+            done = millrace("inspect", path, "--json", "--tensors")
+            self.assertEqual(done.returncode, 4, done.stderr.decode())
+            described = json.loads(done.stdout)
+            self.assertIs(described["known"], False)
+            self.assertEqual(described["nearest"]["architecture"], "llama")
+            self.assertEqual({block["built"] for block in described["blocks"]}, {"as in llama"})
+            self.assertGreater(len(described["tensors"]), 10)
+            text = millrace("inspect", path).stdout.decode()
+            self.assertIn("heron, not known; the nearest is llama", text)
+            self.assertRegex(text, r"  attention: \d+ heads, \d+ KV heads.* \(as in llama\)")
+
     def test_resources(self):
         self.expect(5, "run", "-m", LLAMA, "-p", "a", "-c", "2000000000", "--kv-tokens", "1000000000000", message="KV cache")
 

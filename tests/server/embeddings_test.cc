@@ -37,7 +37,7 @@ TEST(Embeddings, AreTheSameAloneAndInAList) {
   EXPECT_EQ(openai(live.port(), {{"input", {{5}, tokens}}}, 1), json["data"][1]["embedding"].get<Vector>());
   EXPECT_NEAR(length(json["data"][0]["embedding"].get<Vector>()), 1, 1e-5);
   EXPECT_EQ(static_cast<int64_t>(json["data"][0]["embedding"].size()),
-            live.server->service().models().first()->embeddings->width());
+            live.server->service().models().first()->embeddings->width(Pooling::mean));
   EXPECT_GT(json["usage"]["prompt_tokens"].get<int64_t>(), 8);
   EXPECT_EQ(json["usage"]["total_tokens"], json["usage"]["prompt_tokens"]);
 }

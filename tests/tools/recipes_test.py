@@ -13,7 +13,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Pages whose example is a whole file. Those of other pages are fragments.
 PAGES = ["architecture", "context", "drafter", "format", "kv-codec", "mixer", "pass", "policy", "prefix-evictor",
-         "prompt-compressor", "router", "suite", "tier", "token-evictor", "trace-format", "weight-source"]
+         "prompt-compressor", "router", "state-evictor", "suite", "tier", "token-evictor", "trace-format", "weight-source"]
 MOST_FILES = 3
 
 _EXAMPLE = re.compile(r"`(src/[\w/]+\.cc)`[^\n]*:\n+```cpp\n(.*?)```", re.S)

@@ -52,14 +52,16 @@ def read_families(root):
 
 def entry_of(families, technique):
     """A member's entry: its own table over what its family's [every] says, tables within tables too; with
-    `replace_figures` the family's figures are left out. None without one."""
+    `replace_figures` the family's figures are left out, and its claims on them if the member has its own. None without
+    one."""
     family = families.get(technique["family"], {})
     own = family.get("member", {}).get(technique["name"])
     if own is None:
         return None
     every = family.get("every", {})
     if own.get("replace_figures"):
-        every = {key: value for key, value in every.items() if key != "figures"}
+        left_out = ("figures", "claims") if "claims" in own else ("figures",)
+        every = {key: value for key, value in every.items() if key not in left_out}
     return _merged(every, own)
 
 

@@ -1,5 +1,5 @@
 // ChoosingPattern: a dynamic pattern whose queries see the first and the newest blocks, and the `top` blocks with the
-// highest scores among the others. Members define summaries and features.
+// highest scores among the others. Derived classes define summaries and features.
 #pragma once
 
 #include "attention/dynamic_pattern.h"

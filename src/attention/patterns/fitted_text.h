@@ -1,4 +1,4 @@
-// The text of a file that was fitted to a model for an attention pattern.
+// Reads a file that was fitted to a model for an attention pattern.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Errors: user (not there), corrupt (too long).
+// Errors: user (the file does not exist), corrupt (the file is too long).
 Result<std::string> read_fitted_text(const std::string& path);
 
 }  // namespace millrace

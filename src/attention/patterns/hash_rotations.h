@@ -25,7 +25,7 @@ inline float lane_product(const float* r, std::span<const float> x) {
   return sum;
 }
 
-// Directions of independent normal numbers, of kMaxDynamicDim dims each; shorter vectors use their first ones.
+// Random directions of kMaxDynamicDim independent normal numbers each; a vector with fewer dims uses the first ones.
 class RandomDirections {
  public:
   RandomDirections(int64_t count, uint64_t seed) : values_(static_cast<size_t>(count * kMaxDynamicDim)) {
@@ -65,7 +65,7 @@ class HashRotations {
     }
     return best;
   }
-  // Adds 1 to counts [hashes, buckets] where x is.
+  // Adds 1 to the count of x's bucket, for every hash. `counts`: [hashes, buckets].
   void count(std::span<const float> x, std::span<float> counts) const {
     for (int64_t h = 0; h < hashes_; ++h) counts[static_cast<size_t>(h * buckets_ + bucket(h, x))] += 1;
   }

@@ -1,5 +1,5 @@
-// The blocks of a sparse graph: a window, the first blocks, and random ones between them. The random ones are drawn for
-// each layer, head and query block from the seed, all of them distinct.
+// RandomGraph: marks the blocks of a sparse graph: a window, the first blocks, and random blocks between them. The
+// random blocks are distinct, and are drawn from the seed for each layer, head and query block.
 #pragma once
 
 #include <algorithm>

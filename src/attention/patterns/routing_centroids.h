@@ -1,5 +1,5 @@
-// Centroids of the attention pattern routing_transformer that were fitted to a model, and their file: JSON, as
-// `millrace centroids` writes it. Each layer lists its heads one after the other, and each head its clusters.
+// Centroids of the attention pattern routing_transformer, fitted to one model, and the JSON file in which `millrace
+// centroids` stores them. Each layer lists its heads one after the other, and each head its clusters.
 //
 //   {"file": "millrace routing centroids", "model": NAME, "clusters": 32, "dims": 64, "layers": [[0.0312, ...], ...]}
 #pragma once
@@ -17,14 +17,14 @@ struct RoutingCentroids {
   std::vector<std::vector<float>> layers;  // each [KV heads, clusters, dims], all finite
 
   int64_t heads(int64_t layer) const { return std::ssize(layers[static_cast<size_t>(layer)]) / (clusters * dims); }
-  // [clusters, dims]
+  // Returns the centroids of a head: [clusters, dims].
   const float* of(int64_t layer, int64_t head) const {
     return layers[static_cast<size_t>(layer)].data() + head * clusters * dims;
   }
   std::string digest() const;  // 16 hexadecimal digits
 };
 
-// Errors: user (not there), corrupt (no such file, or one that breaks the rules above).
+// Errors: user (the file does not exist), corrupt (the file is not of this kind, or breaks the rules above).
 Result<RoutingCentroids> read_routing_centroids(const std::string& path);
 // Numbers are rounded to four decimals. Errors: resource.
 Result<void> write_routing_centroids(const std::string& path, const RoutingCentroids& centroids,

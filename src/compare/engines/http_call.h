@@ -1,4 +1,4 @@
-// One request to a server on this machine: enough to ask another engine's server for an answer.
+// A minimal HTTP client for requests to another engine's server on this machine.
 #pragma once
 
 #include <chrono>
@@ -14,14 +14,15 @@ struct LocalReply {
   std::string body;
 };
 
-inline constexpr std::chrono::seconds kLongestLocalCall{3600};  // an answer comes in one piece
+inline constexpr std::chrono::seconds kLongestLocalCall{3600};  // long, because an answer is received as a whole
 
-// POST, or GET if there is no body, by HTTP/1.0 to 127.0.0.1. At most 64 MB are read. `wanted` is asked ten times a
-// second. Errors: user (no connection, no answer within `limit`), corrupt (no HTTP), cancelled.
+// Sends a request to 127.0.0.1 by HTTP/1.0: POST, or GET if `body` is empty. Reads at most 64 MB. Calls `wanted` ten
+// times a second; false cancels the request. Errors: user (no connection, or no reply within `limit`), corrupt (the
+// reply is not HTTP), cancelled.
 Result<LocalReply> local_http_call(int port, const std::string& path, const std::string& body,
                                    const std::function<bool()>& wanted, std::chrono::seconds limit = kLongestLocalCall);
 
-// A port that nothing uses at the moment. Errors: resource.
+// Returns a port that is currently unused. Errors: resource.
 Result<int> free_local_port();
 
 }  // namespace millrace

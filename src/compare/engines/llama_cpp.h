@@ -9,12 +9,14 @@
 
 namespace millrace {
 
-// The JSON of two runs of `llama-bench -o json`: a record with n_prompt, and one with n_gen. Errors: corrupt.
+// `prefill`, `decode`: outputs of two runs of `llama-bench -o json`, whose records have n_prompt and n_gen. Errors:
+// corrupt.
 Result<ExternalSpeed> read_llama_bench(std::string_view prefill, std::string_view decode);
-// The running perplexities of llama-perplexity, "[1]5.2013,[2]6.0110,": the mean nats of each window. Errors: corrupt.
+// Reads the running perplexities in the output of llama-perplexity, "[1]5.2013,[2]6.0110,". Returns the mean nats of
+// each window. Errors: corrupt.
 Result<std::vector<double>> read_llama_perplexity(std::string_view output);
 
-// The body of a request to llama-server, and the text of its answer. Errors: corrupt.
+// Return the body of a request to llama-server, and the text of its reply. Errors: corrupt.
 std::string llama_server_body(const ExternalQuestion& question);
 Result<std::string> read_llama_server(std::string_view reply, bool conversation);
 

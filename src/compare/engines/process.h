@@ -13,20 +13,19 @@
 namespace millrace {
 
 struct ProcessOutput {
-  int exit_code = 0;  // 128 + the signal's number if one ended it
+  int exit_code = 0;  // exit status; 128 + the signal's number if a signal ended the program
   std::string output, errors;
 };
 
-// arguments[0] is the program's path. At most 64 MB of output are kept. While the program runs, also after it has
-// closed its output, `wanted` is asked ten times a second; when it returns false, the program is ended, by force if it
-// must be. Errors: user (cannot be started), resource (pipes), cancelled.
+// Runs a program and waits for its end. arguments[0] is the program's path. At most 64 MB of output are kept. `wanted`
+// is called ten times a second while the program runs; if it returns false, the program is ended, by force if
+// necessary. Errors: user (the program cannot be started), resource (pipes), cancelled.
 Result<ProcessOutput> run_process(const std::vector<std::string>& arguments, const std::function<bool()>& wanted);
 
-// A program that runs at the same time as this one; its output is dropped. The destructor ends it, by force if
-// necessary.
+// A program that runs in the background. Its output is dropped. The destructor ends it, by force if necessary.
 class BackgroundProcess {
  public:
-  // Errors: as run_process().
+  // Errors: as in run_process().
   static Result<std::unique_ptr<BackgroundProcess>> start(const std::vector<std::string>& arguments);
   ~BackgroundProcess();
   BackgroundProcess(const BackgroundProcess&) = delete;
@@ -35,7 +34,7 @@ class BackgroundProcess {
 
  private:
   explicit BackgroundProcess(pid_t pid) : pid_(pid) {}
-  pid_t pid_;  // -1: it has ended
+  pid_t pid_;  // -1: the program has ended
 };
 
 }  // namespace millrace

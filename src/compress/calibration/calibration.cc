@@ -154,6 +154,8 @@ Result<std::unique_ptr<InputCalibration>> InputCalibration::create(std::shared_p
   if (context < 2 || context > parts.model->context())
     return Error::user(
         fmt::format("context: must be 2 to {} tokens for this model, is {}", parts.model->context(), context));
+  if (parts.model->spec().streams > 1)
+    return Error::unsupported("calibration: the model has several residual streams, and inputs of layers are of one");
   auto made = std::unique_ptr<InputCalibration>(new InputCalibration());
   made->model_ = model;
   made->context_ = context;

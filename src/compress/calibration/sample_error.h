@@ -1,6 +1,7 @@
-// SampleError: the cost of a search's candidate: the squared change of some outputs of a matrix on sampled input rows,
-// with both the weights and the inputs rounded. Weights are rounded plainly to the matrix's format. Every sum has a
-// fixed order, so that the choice does not depend on the number of threads. Thread-safe.
+// SampleError: computes the cost of an input change, for passes that search for the best one. The cost is the squared
+// change of some of a matrix's outputs on sampled input rows if the weights and the inputs are rounded. Weights are
+// rounded plainly to the matrix's format. Every sum has a fixed order, so the cost does not depend on the number of
+// threads. Thread-safe.
 #pragma once
 
 #include <vector>
@@ -11,10 +12,10 @@ namespace millrace {
 
 class SampleError {
  public:
-  // Both outlive it; `statistics` has samples.
+  // Both arguments must outlive this object; `statistics` must have samples.
   SampleError(const PassMatrix& matrix, const LinearStatistics& statistics);
 
-  // Cost of y = Q(W T^-1) r(t(x)) + W shift.
+  // Returns the cost of replacing W x by Q(W T^-1) r(t(x)) + W shift. Q rounds weights, r rounds inputs.
   double of(const InputChange& change, ThreadPool& pool) const;
   static int64_t bytes(int64_t cols) { return 2 * LinearStatistics::kMaxSamples * cols * 4; }
 

@@ -18,23 +18,24 @@ class SecondMoments {
       : columns_(columns), sums_(static_cast<size_t>(columns * (columns + 1) / 2)) {}
 
   int64_t columns() const { return columns_; }
-  // Bytes of the sums, and of the largest call of add().
+  // Bytes of the sums. scratch_bytes(): peak memory of add().
   static int64_t bytes(int64_t columns) { return columns * (columns + 1) / 2 * 8; }
   static int64_t scratch_bytes(int64_t columns);
 
-  // x [rows, columns]. Errors: resource.
+  // Adds rows: x [rows, columns]. Errors: resource.
   Result<void> add(const float* x, int64_t rows, const KernelTable& table, ThreadPool& pool);
 
-  // i <= j.
+  // Requires i <= j.
   double at(int64_t i, int64_t j) const { return sums_[static_cast<size_t>(row_begin(i) + j - i)]; }
   // Row i of the upper triangle: columns i, i + 1, ...
   const double* row(int64_t i) const { return &sums_[static_cast<size_t>(row_begin(i))]; }
   double* row(int64_t i) { return &sums_[static_cast<size_t>(row_begin(i))]; }
   void set(int64_t i, int64_t j, double value) { sums_[static_cast<size_t>(row_begin(i) + j - i)] = value; }
   double diagonal_mean() const;
-  // e^T H e of a vector of all columns: the squared outputs that an error e of one row adds.
+  // Returns e^T H e, where H are these moments and e is [columns]: the squared output error due to an error e in one
+  // row of the matrix.
   double form(const double* e) const;
-  // All rows and columns, [columns, columns].
+  // Returns both triangles, [columns, columns].
   std::vector<double> dense() const;
 
  private:
@@ -44,8 +45,8 @@ class SecondMoments {
   std::vector<double> sums_;  // rows of the upper triangle
 };
 
-// The trace of A B of two symmetric matrices: with the moments of the rows of an error E, the sum of the squared
-// outputs that E adds.
+// Returns the trace of A B for symmetric A and B. If A is E^T E for an error E of a matrix, and B are the moments of
+// its inputs, the trace is the squared output error due to E.
 double trace_product(const SecondMoments& a, const SecondMoments& b);
 
 }  // namespace millrace

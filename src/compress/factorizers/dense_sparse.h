@@ -1,6 +1,6 @@
-// DenseSparse: a matrix W [rows, cols] as a product D S of a dense D [rows, atoms] and a sparse S with few values in
-// each column: every column of W is a combination of a few columns (atoms) of D. The error of a column is multiplied by
-// its weight. Not thread-safe; results do not depend on the number of threads.
+// DenseSparse: approximates a matrix W [rows, cols] by a product D S of a dense D [rows, atoms] and a sparse S with few
+// values in each column. So every column of W is a combination of a few columns (atoms) of D. The error of each column
+// of W has a weight. Not thread-safe; results do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace millrace {
 
 class DenseSparse {
  public:
-  // `values` [rows, cols]; `squares` [cols], of the columns' weights; D^T [atoms, rows] to begin with.
+  // `values`: W [rows, cols]. `squares`: [cols], squares of the columns' weights. `atoms`: initial D^T [atoms, rows].
+  // `nonzeros`: values in each column of S.
   DenseSparse(const std::vector<float>& values, std::vector<double> squares, std::vector<double> atoms,
               int64_t nonzeros, ThreadPool& pool);
 
-  // Chooses S for D by orthogonal matching pursuit: for each column, adds one atom after the other, always the one that
-  // explains most of the remaining error, with the best values of all atoms so far.
+  // Computes S for the current D by orthogonal matching pursuit. For each column, it adds one atom after the other,
+  // always the one that explains most of the remaining error, and recomputes the values of all atoms chosen so far.
   void code();
-  // The best D for S (method of optimal directions, Engan et al., 1999). Atoms that no column has become the columns
-  // that are explained worst. All are scaled to length 1.
+  // Computes the best D for the current S (method of optimal directions, Engan et al., 1999). Replaces unused atoms by
+  // the columns with the largest errors. Scales all atoms to length 1.
   void update();
 
-  // The part of the squared columns that is not explained; of the last code().
+  // Returns the squared error of the last code(), as a fraction of the squared columns.
   double error() const;
   std::vector<double>& atoms() { return atoms_; }  // D^T
   SparseMatrix sparse() const;                     // S [atoms, cols]
@@ -41,7 +42,7 @@ class DenseSparse {
   int64_t rows_, cols_, count_, nonzeros_;
   std::vector<double> columns_;  // W^T
   std::vector<double> squares_, atoms_;
-  std::vector<double> left_;                // [cols], squared, not explained
+  std::vector<double> left_;                // [cols], squared error of each column
   std::vector<std::vector<int32_t>> used_;  // atoms of each column, in the order in which they were chosen
   std::vector<std::vector<double>> coefficients_;
   ThreadPool& pool_;

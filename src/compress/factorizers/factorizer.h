@@ -1,5 +1,5 @@
-// Factorizer: a pass that stores a pair B A of low rank in place of a matrix, so that a product is two thin ones.
-// Members differ in the weights of the outputs' error, or in how they find B.
+// Factorizer: a pass that stores a low-rank pair B A in place of a matrix, so that one product becomes two thin ones.
+// Derived classes differ in the weights of the outputs' error, or in how they find B.
 //
 //   W [rows, cols]  ->  y = B (A x)     A [rank, cols], B [rows, rank], each in a number format of its own
 //
@@ -16,15 +16,16 @@
 namespace millrace {
 
 struct FactorOptions {
-  double ratio = 0.5;              // the pair's values, as a part of the matrix's
-  double loss = 0;                 // more than 0: in place of `ratio`, the smallest rank that drops at most this energy
+  double ratio = 0.5;  // number of the pair's values, as a fraction of the matrix's
+  // Greater than 0: replaces `ratio`; the rank is the smallest that drops at most this fraction of the energy.
+  double loss = 0;
   const Format* format = nullptr;  // format of the pair
-  std::string rest;                // number format of the matrices that are left; empty: unchanged
+  std::string rest;                // number format of the matrices that are not factored; empty: unchanged
 };
 
-// A format by name that GGUF files can have, and that is fit for factors if it is that of the `pair`. Errors: user.
+// Finds a format that GGUF files can have. `pair`: true: it must also be suitable for factors. Errors: user.
 Result<const Format*> factor_format(const std::string& name, bool pair);
-// From a member's options, which are those of factor_options(). Errors: user.
+// Reads the options of factor_options(). Errors: user.
 Result<FactorOptions> read_factor_options(const OptionValues& options);
 
 class Factorizer : public Pass {
@@ -38,13 +39,13 @@ class Factorizer : public Pass {
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override;
 
  protected:
-  // `count` orthonormal columns, or any that are independent, as rows.
+  // Returns the `count` columns of B, as rows of OutputBasis::vectors: orthonormal, or at least independent.
   virtual OutputBasis basis(const PassMatrix& matrix, const LinearStatistics& statistics, int64_t count,
                             ThreadPool& pool) const = 0;
-  // Called after the pair is in place.
+  // Called after the pair is stored in the matrix's parts.
   virtual void complete(PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/, ThreadPool& /*pool*/) const {}
 
-  // Adds to the preview the parts that complete() adds to the pair.
+  // Adds the parts to the preview that complete() adds to the matrix.
   virtual void preview_rest(PassMatrix& /*matrix*/) const {}
 
  private:

@@ -1,4 +1,4 @@
-// OutputStore: the bytes of finished tensors until the output is written: in memory, or in a file that has no name
+// OutputStore: keeps the bytes of finished tensors until the output is written, in memory or in a file without a name
 // (scratch_file.h). Not thread-safe.
 #pragma once
 
@@ -15,17 +15,17 @@ class OutputStore {
  public:
   struct Bytes {
     std::vector<uint8_t> memory;
-    int64_t offset = 0;  // in the file
-    int64_t size = 0;    // 0: there are none
+    int64_t offset = 0;  // offset in the file
+    int64_t size = 0;    // 0: no bytes are stored
   };
 
-  // Keeps further data in a file next to `path` from now on. Errors: resource.
+  // From now on, keeps new data in a file next to `path`. Errors: resource.
   Result<void> use_disk(const std::string& path);
   bool on_disk() const { return file_.has_value(); }
 
   // Errors: resource.
   Result<Bytes> keep(std::vector<uint8_t> bytes);
-  // All of them. Errors: resource.
+  // Copies all of `bytes` to `to`. Errors: resource.
   Result<void> copy(const Bytes& bytes, uint8_t* to) const;
 
  private:

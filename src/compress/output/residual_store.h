@@ -1,5 +1,5 @@
-// ResidualStore: the residual streams of a text's windows before one layer, so that the next layers continue where a
-// run over the text has ended. In memory, or in a file that has no name (scratch_file.h). Not thread-safe.
+// ResidualStore: the residual streams of a text's windows before one layer, from which a later run continues with that
+// layer. They are in memory, or in a file without a name (scratch_file.h). Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class ResidualStore {
                                       std::shared_ptr<MemoryAccounts> accounts);
 
   Result<void> write(int64_t window, const float* rows);
-  // Reads what was written. Errors: resource.
+  // Reads a window that was written. Errors: resource.
   Result<void> read(int64_t window, float* rows) const;
   bool on_disk() const { return file_.has_value(); }
 

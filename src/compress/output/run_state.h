@@ -1,12 +1,12 @@
 // RunState: the finished decoder blocks of a compression, so that a run that was stopped can continue. It is a folder
 // next to the output:
 //
-//   OUT.gguf.partial/run.json       the blocks' dependencies: the input, the passes, the text ...
+//   OUT.gguf.partial/run.json       everything that blocks depend on: the input, the passes, the text ...
 //                    block-3        the tensors of block 3 as they will be stored, and their rows of the report
 //
-// A block's file is a head in JSON and the bytes that it names, with a checksum (XXH3-128) behind them. It appears only
-// when it is complete; a damaged one counts as absent. A folder is used only by the same version, processor and
-// options, so the layout may change. Not thread-safe.
+// A block's file has a head in JSON, the bytes that the head describes, and a checksum (XXH3-128). A file appears only
+// when it is complete; a damaged file counts as absent. A folder is used only by a run with the same version, processor
+// and options, so the layout may change between versions. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace millrace {
 
 // Result for one tensor of the plan.
 struct TensorResult {
-  size_t tensor = 0;           // place in the plan
-  bool factored = false;       // only its parts are stored
+  size_t tensor = 0;           // index in the plan
+  bool factored = false;       // true: only its parts are stored
   int64_t index_bytes = 0;     // bytes of a row of codebook indices; 0: rows in the tensor's format
   std::vector<uint8_t> bytes;  // empty: as `millrace convert` would write it, or factored
   std::vector<PartTensor> parts;
@@ -35,18 +35,19 @@ class RunState {
   // "OUT.gguf.partial".
   static std::string folder_of(const std::string& output) { return output + ".partial"; }
 
-  // Each thing that blocks depend on, with its value: {"passes", "gptq"}.
+  // Everything that blocks depend on, as pairs of a name and a value: {"passes", "gptq"}.
   using Identity = std::vector<std::pair<std::string, std::string>>;
 
-  // Makes the folder, or takes one of a run of the same identity. Errors: user (of another run: the first thing that
-  // differs; a folder of something else), corrupt (run.json), resource (disk).
+  // Creates the folder, or opens the folder of a run with the same identity. Errors: user (the folder is from a run
+  // with another identity, and the message names the first difference; or it is not from a compression), corrupt
+  // (run.json), resource (disk).
   static Result<RunState> open(std::string folder, const Identity& identity);
 
-  // Empty: not finished.
+  // Returns a block's results; empty if the block is not finished.
   std::optional<std::vector<TensorResult>> read(int64_t block) const;
   // Errors: resource (disk).
   Result<void> write(int64_t block, const std::vector<TensorResult>& tensors) const;
-  // The folder, once the output is there.
+  // Removes the folder; called when the output is complete.
   void remove() const;
 
  private:

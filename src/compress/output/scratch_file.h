@@ -11,15 +11,15 @@ namespace millrace {
 
 class ScratchFile {
  public:
-  // Beside `path`, on the same disk. Errors: resource.
+  // Creates a file in the folder of `path`. Errors: resource.
   static Result<ScratchFile> create(const std::string& path);
   ~ScratchFile();
   ScratchFile(ScratchFile&& other) noexcept { *this = std::move(other); }
   ScratchFile& operator=(ScratchFile&& other) noexcept;
 
-  // Errors: resource (the disk is full, or fails).
+  // Errors: resource (the disk is full or fails).
   Result<void> write(const void* data, int64_t bytes, int64_t offset);
-  // Bytes that were written. Errors: resource.
+  // Reads bytes that were written. Errors: resource.
   Result<void> read(void* to, int64_t bytes, int64_t offset) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// The tensor of the embedding table in the plan; empty: there is none.
+// Returns the index of the embedding table in the plan; empty: there is none.
 std::optional<size_t> find_table(const ConversionPlan& plan);
 
 // Returns true if the plan has no separate head, so that the embedding table is the head.
@@ -22,8 +22,8 @@ bool is_head_tied(const ConversionPlan& plan);
 Result<const Format*> read_table_format(const std::string& text);
 
 // Stores the tied embedding table of the plan in `format`, if the plan would store it in fewer bits. A table whose
-// input has fewer bits than `format` keeps the format of the input. Returns the format that the plan had; null: the
-// plan is unchanged.
+// input has fewer bits than `format` keeps the format of the input. Returns the plan's former format; null: the plan is
+// unchanged.
 const Format* raise_table_format(const Format& format, ConversionPlan& plan);
 
 }  // namespace millrace

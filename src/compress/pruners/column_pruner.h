@@ -1,14 +1,13 @@
 // ColumnPruner: prunes the columns of a matrix one after the other and moves the weights of later columns to compensate
-// the loss, as SparseGPT does. It is shared by pruners that differ in how they choose, and has the factor of the
-// inverse Hessian that they use. Not thread-safe; results do not depend on the number of threads.
+// the loss, as SparseGPT does. Pruners that differ in how they choose weights share it. DampedFactor: the factor of the
+// Hessian that they use. Not thread-safe; results do not depend on the number of threads.
 //
-// In a row, with the factor H = R R^T (triangle_factor.h) and the errors e_j = w_j - q_j of the columns before i,
-// column i becomes
+// With H = R R^T (triangle_factor.h) and the errors e_j = w_j - q_j of a row's columns before i, column i becomes
 //
 //   w_i + (sum over j < i of R_ji e_j) / R_ii, or zero
 //
-// which equals the paper's updates from the Cholesky factor of H^-1. If the column becomes zero, with all later columns
-// free to move, the loss grows by the square of that times R_ii^2.
+// This equals the paper's updates from the Cholesky factor of H^-1. If column i is set to zero and all later columns
+// may compensate, the loss grows by R_ii^2 times the square of the first value.
 #pragma once
 
 #include <vector>
@@ -21,10 +20,11 @@ namespace millrace {
 // The factor of the damped second moments; matrices that read the same rows share it.
 class DampedFactor {
  public:
-  // Ten times the damping, and again, until they are positive definite. False: the inputs are zero or not finite.
+  // Computes the factor. Multiplies the damping by ten until the damped moments are positive definite. Returns false if
+  // the inputs are all zero or not finite.
   bool prepare(const LinearStatistics& statistics, double damp, ThreadPool& pool);
   const TriangleFactor& factor() const { return factor_; }
-  double damping() const { return damping_; }  // times the mean of the diagonal
+  double damping() const { return damping_; }  // as a fraction of the mean of the diagonal
 
  private:
   bool ready_ = false;
@@ -35,11 +35,12 @@ class DampedFactor {
 
 class ColumnPruner {
  public:
-  // `block`: number of columns whose weights are chosen together, over all rows; within a row if the pattern has
-  // groups. `more` [cols]: term that the score adds to R_ii^2, times the square of the weight; empty: none.
+  // `block`: number of columns whose weights are chosen together, over all rows; if the pattern has groups, the choice
+  // is within each group of a row. The score of a weight is its square times (R_ii^2 + more[i]). `more`: [cols]; empty:
+  // zeros.
   ColumnPruner(PassMatrix& matrix, const TriangleFactor& factor, const PrunePattern& pattern, int64_t block,
                std::vector<double> more);
-  // Weights that are pruned become zero in matrix.values, too; other weights have compensated them.
+  // Prunes the matrix. In matrix.values, pruned weights become zero and the other weights compensate the loss.
   void run(ThreadPool& pool);
   static int64_t working_bytes(int64_t rows, int64_t cols, int64_t block);
 

@@ -1,4 +1,4 @@
-// How pruners that survey all layers divide a model's zeros among its layers. Pure functions.
+// Divides a model's zeros among its layers, for pruners that survey all layers. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ struct LayerShare {
   int64_t weights = 0;
 };
 
-// The fraction of zeros of each layer: at most `spread` above or below a common value, falling linearly with the
-// importance, and in 0 to 1. The zeros of all layers together are `sparsity` of the weights, unless a fraction was cut
-// off at 0 or 1.
+// Returns the fraction of zeros of each layer. It falls linearly with the layer's importance, and differs by at most
+// `spread` from a common value. The zeros of all layers together are `sparsity` of all weights, unless a fraction had
+// to be limited to 0 to 1.
 std::vector<double> layer_ratios(const std::vector<LayerShare>& layers, double sparsity, double spread);
 
 }  // namespace millrace

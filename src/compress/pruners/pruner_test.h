@@ -10,7 +10,7 @@ namespace millrace::testing {
 
 using Square = std::vector<std::vector<double>>;
 
-// The second moments with `damp` times the mean of their diagonal added.
+// Returns the second moments with `damp` times the mean of their diagonal added to the diagonal.
 inline Square hessian_of(const LinearStatistics& statistics, double damp) {
   const SecondMoments& moments = statistics.moments;
   const int64_t n = moments.columns();
@@ -22,7 +22,7 @@ inline Square hessian_of(const LinearStatistics& statistics, double damp) {
   return out;
 }
 
-// Inverse of a positive definite matrix, by Gauss and Jordan.
+// Returns the inverse of a positive definite matrix by Gauss-Jordan elimination.
 inline Square inverse_of(Square a) {
   const size_t n = a.size();
   Square out(n, std::vector<double>(n));
@@ -44,7 +44,7 @@ inline Square inverse_of(Square a) {
   return out;
 }
 
-// Rows and columns from `begin` on.
+// Returns the submatrix of rows and columns from `begin` on.
 inline Square tail_of(const Square& a, size_t begin) {
   Square out;
   for (size_t i = begin; i < a.size(); ++i)
@@ -52,7 +52,7 @@ inline Square tail_of(const Square& a, size_t begin) {
   return out;
 }
 
-// e^T H e of all rows, where e is the loss of a row.
+// Returns the sum of e^T H e over all rows, where e is the change of a row.
 inline double loss_of(const PassMatrix& matrix, const std::vector<float>& before, const Square& h) {
   const size_t n = h.size();
   double loss = 0;
@@ -68,7 +68,7 @@ inline double loss_of(const PassMatrix& matrix, const std::vector<float>& before
   return loss;
 }
 
-// Each group of weights has lost `count`.
+// Expects that exactly `count` weights of each group are pruned.
 inline void expect_pruned(const PassMatrix& matrix, int64_t group, int64_t count) {
   for (int64_t begin = 0; begin < std::ssize(matrix.kept); begin += group)
     EXPECT_EQ(std::count(matrix.kept.begin() + begin, matrix.kept.begin() + begin + group, 0), count) << begin;

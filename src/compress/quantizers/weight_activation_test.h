@@ -11,7 +11,8 @@ namespace millrace::testing {
 
 inline constexpr int64_t kTestRows = 48, kTestCols = 128;
 
-// Inputs as models of billions have them: a few channels are much larger than the others, some far from zero.
+// Returns inputs like those of large models: a few channels are much larger than the others, and some are far from
+// zero.
 inline std::vector<float> outlier_rows(int64_t rows, uint32_t seed) {
   std::vector<float> out = normal_values(rows * kTestCols, seed);
   for (int64_t r = 0; r < rows; ++r)
@@ -36,7 +37,7 @@ inline void encode_rest(PassMatrix& matrix) {
                           matrix.encoded.data() + r * matrix.format->row_bytes(matrix.cols), matrix.cols);
 }
 
-// The definition of tensor/weight_parts.h.
+// Computes the outputs by the definition in tensor/weight_parts.h.
 inline std::vector<double> outputs(PassMatrix& matrix, const std::vector<float>& x) {
   encode_rest(matrix);
   const PassParts& parts = matrix.parts;

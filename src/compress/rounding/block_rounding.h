@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// How much the square of an error counts.
+// Weights of the squared errors.
 struct ErrorWeights {
   std::vector<double> columns;  // [cols]; empty: all the same
   bool by_value = false;        // true: multiplied by (w^2 + the row's mean of w^2), for a weight w of the matrix

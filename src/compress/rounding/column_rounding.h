@@ -1,12 +1,12 @@
-// Rounding the columns of a matrix one after the other, where each column compensates the errors of the earlier ones
-// (GPTQ's rule, which QuIP's authors call LDLQ and prove to be the same). The error e of a row costs e^T H e, with the
-// second moments H = R R^T of the inputs, R upper triangular, and e^T H e = sum of (R^T e)_i ^ 2. With the errors e_j =
-// w_j - q_j of the earlier columns, column i rounds
+// Rounds the columns of a matrix one after the other, where each column compensates the errors of the earlier ones.
+// This is GPTQ's rule; QuIP's authors prove that it equals their LDLQ. An error e of a row costs e^T H e, where H = R
+// R^T are the second moments of the inputs and R is upper triangular. This cost is the sum of (R^T e)_i ^ 2. With the
+// errors e_j = w_j - q_j of the earlier columns, column i rounds
 //
 //   w_i + carried_i / R_ii,   carried_i = sum over j < i of R_ji e_j
 //
-// which equals the paper's updates with the Cholesky factor of H^-1 in exact arithmetic, and needs no inverse. Rows are
-// independent; the sums of a row have a fixed order.
+// In exact arithmetic, this equals the paper's updates with the Cholesky factor of H^-1, but it needs no inverse. Rows
+// are independent; the sums of a row have a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@
 namespace millrace {
 
 struct RoundingOptions {
-  bool by_activation = false;  // columns of large inputs first
-  int clips = 0;               // argument of LevelGrid::choose
-  bool search = false;         // scales by ScaleSearch
+  bool by_activation = false;  // true: columns with large inputs are rounded first
+  int clips = 0;               // `clips` of LevelGrid::choose()
+  bool search = false;         // true: ScaleSearch chooses the scales
 };
 
-// The factor of the second moments that a stored matrix's columns have. Matrices that read the same rows and change
-// them the same way share it.
+// The factor R of the second moments of a stored matrix's inputs. Matrices that read the same rows and change them in
+// the same way share it.
 class ColumnFactor {
  public:
-  // Without the moments of changed inputs, changed_moments_bytes().
+  // Does not include the moments of changed inputs, changed_moments_bytes().
   static int64_t bytes(int64_t cols) { return TriangleFactor::bytes(cols); }
 
-  // `damp`: added to the diagonal, times its mean; ten times as much until there is a factor. False: the inputs are all
-  // zero or not finite.
+  // Computes the factor, with `damp` times the mean of the diagonal added to the diagonal. If the sum is not positive
+  // definite, tries again with ten times the damping. Returns false if the inputs are all zero or not finite.
   bool prepare(const PassMatrix& matrix, const LinearStatistics& statistics, double damp, bool by_activation,
                ThreadPool& pool);
 
   const TriangleFactor& factor() const { return factor_; }
-  const std::vector<int32_t>& order() const { return order_; }  // order of the columns
+  const std::vector<int32_t>& order() const { return order_; }  // order of the columns in the factor
   const SecondMoments& moments() const { return *moments_; }    // second moments of the stored columns' inputs
   double damping() const { return damping_; }
 
@@ -51,17 +51,17 @@ class ColumnFactor {
   TriangleFactor factor_;
 };
 
-// Fills `matrix.encoded`. `order`: order of the columns in `factor`. `exact`: [rows, cols] or empty; weights that are
-// stored in addition to the matrix, and count as rounded without error. Their `values` are replaced by values that
-// compensate the errors before them.
+// Fills `matrix.encoded`. `order`: order of the columns in `factor`. `exact`: [rows, cols], 1 for weights that are also
+// stored separately, or empty. Such weights count as rounded without error; their `values` are replaced by values that
+// compensate the errors of earlier columns.
 void round_columns(PassMatrix& matrix, const TriangleFactor& factor, const std::vector<int32_t>& order,
                    const RoundingOptions& options, const std::vector<uint8_t>& exact, ThreadPool& pool);
 
-// The number format of a quantizer, which must have levels. Errors: user.
+// Returns a quantizer's number format, which must have levels. Errors: user.
 Result<const Format*> level_format(const std::string& name);
-// "plain" or "search", of an option fit. Errors: user.
+// Reads the option "fit". Returns false for "plain" and true for "search". Errors: user.
 Result<bool> fit_searches(const std::string& fit);
-// "", or why a pass that chooses levels leaves the matrix alone.
+// Returns the reason why a pass cannot choose levels for the matrix; "": it can.
 std::string why_without_levels(const PassMatrix& matrix);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Chooses a format for each tensor so that the sum of costs is least within a number of bytes: an integer program with
-// one choice for each tensor, solved exactly. Pure function.
+// Chooses a format for each tensor so that the sum of costs is minimal and the sum of bytes is within a limit. This is
+// an integer program with one choice for each tensor; it is solved exactly. Pure function.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// An index into the candidates of each tensor. Errors: user (the smallest candidates take more bytes), resource (too
-// many different sums of bytes).
+// Returns for each tensor the index of the chosen candidate. `bytes`: the limit. Errors: user (even the smallest
+// candidates exceed the limit), resource (too many different sums of bytes).
 Result<std::vector<size_t>> least_cost_formats(const std::vector<FormatCosts>& tensors, int64_t bytes);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The formats whose codes stand for eight weights together, as passes that choose the codes themselves see them.
+// The formats in which one code represents eight weights, for passes that choose the codes.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@ namespace millrace {
 
 struct Format;
 
-// Blocks of 256 weights: value = scale of the block * unit * whole number. Codes are found by the weights as parts of
-// the lattice's scale, which is the block's times `lattice`.
+// Describes a format with blocks of 256 weights: value = scale of the block * `unit` * whole number. nearest() takes
+// weights divided by the lattice's scale, which is the block's scale times `lattice`.
 struct LatticeCode {
   int block_bytes = 0;
   float unit = 1;
   float lattice = 1;
-  // Scales of the lattice as parts of the root of the mean square of the weights. Smaller scales would be best without
-  // errors to compensate; compensation makes the targets larger.
+  // Scales of the lattice to try, as fractions of the weights' root mean square. Without error compensation, smaller
+  // scales would be better; compensation makes the targets larger.
   std::span<const float> tries;
   uint32_t (*nearest)(const float* x) = nullptr;
   void (*numbers)(uint32_t code, int8_t* out) = nullptr;  // [8]
@@ -23,7 +23,7 @@ struct LatticeCode {
   void (*store)(uint8_t* block, int point, uint32_t code) = nullptr;
 };
 
-// Null: the format is no lattice's.
+// Returns null if the format has no such codes.
 const LatticeCode* find_lattice(const Format& format);
 
 }  // namespace millrace

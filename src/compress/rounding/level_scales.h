@@ -1,6 +1,6 @@
-// LevelScales: the scales of one block of any format with Format::set_level, independent of the format's packing:
+// LevelScales: the scales of one block, unpacked, for any format with Format::set_level:
 //
-//   value = d * scale[g] * unit(level) - dmin * minimum[g]        g: the group, a run of values with its own scale
+//   value = d * scale[g] * unit(level) - dmin * minimum[g]        g: index of a group of values with one scale
 //
 //            groups        d            scale            dmin, minimum
 //   q4_0     1             f16          1                none
@@ -20,7 +20,7 @@
 namespace millrace {
 
 struct LevelScales {
-  float d = 0, dmin = 0;  // as the block stores them
+  float d = 0, dmin = 0;  // rounded as the block stores them
   int scale[16] = {};
   int minimum[16] = {};
 };
@@ -30,20 +30,20 @@ struct ScaleLayout {
   int groups = 1;
   int least_scale = 1, most_scale = 1;  // range of scale[g]
   int most_minimum = 0;                 // maximum of minimum[g]; 0: there are no minimums
-  bool free_minimum = false;            // dmin may be negative
-  bool power_of_two = false;            // d
-  void (*store)(const LevelScales& scales, uint8_t* block) = nullptr;  // leaves the levels alone
+  bool free_minimum = false;            // true: dmin may be negative
+  bool power_of_two = false;            // true: d is a power of two
+  void (*store)(const LevelScales& scales, uint8_t* block) = nullptr;  // writes the scales only, not the levels
 
   bool sub_scales() const { return most_scale > 1; }
 };
 
-// Null: a format without levels.
+// Returns null for a format without levels.
 const ScaleLayout* find_scale_layout(const Format& format);
 
-// unit(level) of every level.
+// Returns unit(level) for every level.
 std::vector<float> level_units(const Format& format, const ScaleLayout& layout);
 
-// The nearest d (or dmin) that a block can store.
+// Returns the value nearest to d (or dmin) that a block can store.
 float storable_scale(const ScaleLayout& layout, double d);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Columns of a matrix that are stored separately in a wider format, as in LLM.int8() and Atom. Pure functions.
+// Stores some columns of a matrix separately in a wider format, as in LLM.int8() and Atom. Pure functions.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-// Stores `columns` (ascending) of the matrix, whose input is unchanged, separately. In the remaining matrix they and
-// their inputs become zeros, so no scale covers them. Does nothing if there are none. The number of columns is a
-// multiple of the format's blocks.
+// Moves `columns` (ascending) of the matrix to its separately stored columns. In the matrix, these columns and their
+// inputs become zeros, so they have no effect on the scales. The matrix must have no input change. The number of
+// columns must be a multiple of the format's block size. Does nothing without columns.
 void set_outlier_columns(PassMatrix& matrix, const std::vector<int32_t>& columns, const Format& format);
 
 }  // namespace millrace

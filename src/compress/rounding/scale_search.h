@@ -1,11 +1,11 @@
-// ScaleSearch: the scales and levels of a block by weighted least squares, for any format with Format::set_level.
+// ScaleSearch: finds the scales and levels of a block by weighted least squares, for any format with Format::set_level.
 //
 //   range of each group, clipped by several parts  ->  nearest levels  ->  scale and minimum of least error for these
 //   best of each group  ->  several d, dmin  ->  sub-scales and sub-minimums that leave the least error under each
 //
-// Plain rounding covers the whole range of a block, even where an error in its largest value would cost less. The
-// result of the search is compared with it at the end, so the error is never larger. All sums are in double, in index
-// order. Not thread-safe.
+// Plain rounding covers the whole range of a block, even if clipping its largest value would cost less. The search
+// keeps the result of plain rounding if that has the smaller error. All sums are in double precision, in index order.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,19 @@ class ScaleSearch {
   // The format must have levels > 0.
   explicit ScaleSearch(const Format& format);
 
-  // Writes the block of these values; returns its error, the sum over weights * (value - decoded)^2.
+  // Encodes one block of values. Returns its error: the sum of weight * (value - decoded value)^2.
   double choose(const float* values, const double* weights, uint8_t* block);
 
  private:
   struct Fit {
     double scale = 0, minimum = 0;
   };
-  // Over the values of a group, with the units u of their nearest levels.
+  // Weighted sums over a group's values x, where u is the unit of the level nearest to x.
   struct Sums {
     double w = 0, wu = 0, wuu = 0, wx = 0, wux = 0, wxx = 0;
   };
 
-  int nearest(double unit) const;  // place in units_
+  int nearest(double unit) const;  // returns an index into units_
   double measure(int group, Fit fit) const;
   Sums sums(int group, Fit fit) const;
   bool refit(const Sums& sums, Fit& fit) const;
@@ -52,14 +52,14 @@ class ScaleSearch {
   const ScaleLayout* layout_;
   int group_values_;
   bool has_minimum_, uniform_;
-  double clip_;                  // largest part of a range that is clipped
+  double clip_;                  // maximum fraction of a range that is clipped
   std::vector<double> units_;    // ascending
-  std::vector<double> middles_;  // between them
-  std::vector<int> levels_;      // levels of each of units_
+  std::vector<double> middles_;  // midpoints between adjacent units_
+  std::vector<int> levels_;      // level of each entry of units_
   // Values of the current block.
   const float* values_ = nullptr;
   const double* weights_ = nullptr;
-  std::vector<Fit> fits_;  // fits of each group
+  std::vector<Fit> fits_;  // fit of each group
   std::vector<float> decoded_;
   std::vector<uint8_t> plain_;
 };

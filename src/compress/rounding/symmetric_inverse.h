@@ -1,4 +1,4 @@
-// The inverse of a positive definite matrix. Pure function.
+// Computes the inverse of a positive definite matrix. Pure function.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-// In place, [n, n]; false: not positive definite. Every element has a fixed order of operations.
+// Inverts `matrix` [n, n] in place. Returns false if it is not positive definite. Every element has a fixed order of
+// operations.
 bool invert_symmetric(std::vector<double>& matrix, int64_t n, ThreadPool& pool);
 
 }  // namespace millrace

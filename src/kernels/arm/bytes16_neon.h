@@ -15,7 +15,7 @@ struct Bytes16 {
   static constexpr int kRows = 1;
 
   static Bytes load_rows(const uint8_t* first, int64_t /*stride*/) { return vld1q_u8(first); }
-  // Four bytes of a row, and zeros.
+  // Loads four bytes of a row, followed by zeros.
   static Bytes load_words(const uint8_t* first, int64_t /*stride*/) {
     uint32_t word;
     std::memcpy(&word, first, 4);
@@ -28,7 +28,7 @@ struct Bytes16 {
   static Bytes bits_or(Bytes a, Bytes b) { return vorrq_u8(a, b); }
   static Bytes bits_xor(Bytes a, Bytes b) { return veorq_u8(a, b); }
   static Bytes equal_bytes(Bytes a, Bytes b) { return vceqq_u8(a, b); }
-  // Shifts of pairs of bytes.
+  // Shift pairs of bytes (16 bits).
   static Bytes shift_left(Bytes v, int bits) {
     return vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(v), vdupq_n_s16(static_cast<int16_t>(bits))));
   }
@@ -37,7 +37,7 @@ struct Bytes16 {
   static Bytes without_first(Bytes v) {
     return vextq_u8(v, vdupq_n_u8(0), kBytes);
   }
-  // The values of the low or high halves of a and b in turns.
+  // Interleave the values of the low or high halves of a and b.
   static Bytes low8(Bytes a, Bytes b) { return vzip1q_u8(a, b); }
   static Bytes low16(Bytes a, Bytes b) {
     return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));

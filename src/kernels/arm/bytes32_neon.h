@@ -1,4 +1,4 @@
-// 32 bytes in two registers of NEON, as x86/bytes32_avx2.h has them in one of AVX2.
+// 32 bytes in two registers of NEON, with the operations of x86/bytes32_avx2.h.
 #pragma once
 
 #include <arm_neon.h>
@@ -19,7 +19,7 @@ struct Bytes32 {
   }
   Bytes32 operator&(Bytes32 o) const { return {vandq_u8(a, o.a), vandq_u8(b, o.b)}; }
   Bytes32 operator|(Bytes32 o) const { return {vorrq_u8(a, o.a), vorrq_u8(b, o.b)}; }
-  // Shifts of pairs of bytes: mask the bits that are shifted in from the neighbour.
+  // Shift pairs of bytes. Callers must mask the bits that are shifted in from the neighbouring byte.
   template <int kBits>
   Bytes32 right() const {
     const auto one = [](uint8x16_t v) { return vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(v), kBits)); };

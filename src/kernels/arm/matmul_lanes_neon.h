@@ -1,5 +1,5 @@
-// Shared parts of the float matmuls of Arm: 8 rows in two registers, with the panels and the order of sums of AVX2, so
-// that results have its bits.
+// Shared parts of the float matmuls of Arm: 8 rows in two registers. Panels and the order of sums are those of AVX2, so
+// results have the same bits.
 #pragma once
 
 #include <arm_neon.h>
@@ -18,7 +18,8 @@ struct Lanes8 {
   static constexpr int kTile = 6;  // tokens: 2 x 6 sums fill 24 of 32 registers, 2 weights and a broadcast 5
   static constexpr int kPanels = 2;
   static constexpr int kColumnParts = 1;  // number of parts in which a step's columns are multiplied
-  // Panels that one and two tokens process together, and whether one token prefetches. Not measured.
+  // Number of panels that one and two tokens process together, and true if one token prefetches. These values are not
+  // measured.
   static constexpr int kOnePanels = 2;
   static constexpr int kTwoPanels = 2;
   static constexpr bool kAsksForOne = true;
@@ -33,7 +34,7 @@ struct Lanes8 {
     return {x, x};
   }
   static F multiply_scale(F scale, F part, F acc) { return fma(scale, part, acc); }
-  // The sums of the previous columns; count may be 0 or less.
+  // Loads the sums of the previous columns. `count`: valid values; may be 0 or less.
   static F load_sum(const float* y, int64_t count) {
     if (count >= kLanes) return load_f32(reinterpret_cast<const uint8_t*>(y));
     float lanes[kLanes] = {};

@@ -1,4 +1,4 @@
-// Quantized products with the dot product of four bytes (sdot): 16 rows and up to 4 tokens together.
+// Quantized products with the dot product of four bytes (sdot), for 16 rows and up to 4 tokens at a time.
 #pragma once
 
 #include "kernels/arm/matmul_vector_neon.h"
@@ -11,7 +11,7 @@ struct VectorDotprod : NeonOperations {
   template <typename Kind>
   static constexpr int kTileTokens = 4;
 
-  // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
+  // Adds levels W[kFirst .. kFirst + kCount) of part r times token t to sum[t][r].
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     unroll<kCount / 4>([&](auto run) __attribute__((always_inline)) {

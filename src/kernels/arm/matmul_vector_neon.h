@@ -1,5 +1,5 @@
-// The operations of the quantized matmuls of Arm: everything but the products. 4 rows per vector; levels of 8 bits stay
-// signed, as the dot products of Arm take them.
+// The operations of the quantized matmuls of Arm, except the products. A vector has 4 rows. Levels of 8 bits are
+// signed, because Arm's dot products multiply signed bytes.
 #pragma once
 
 #include <arm_neon.h>
@@ -50,13 +50,13 @@ struct NeonOperations {
   static I look_up(I table, I codes) {
     return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(codes)));
   }
-  // Looks up the bytes in which `bits` and `own` have a bit in common; returns `other` for all other bytes.
+  // Looks up the code of each byte in which `bits` and `own` have a bit in common; other bytes are those of `other`.
   static I look_up_where(I bits, I own, I table, I codes, I other) {
     const uint8x16_t common = vtstq_u8(vreinterpretq_u8_s32(bits), vreinterpretq_u8_s32(own));
     return vreinterpretq_s32_u8(
         vbslq_u8(common, vreinterpretq_u8_s32(look_up(table, codes)), vreinterpretq_u8_s32(other)));
   }
-  // The words (or pairs of words) of the low or high half of both, in turns.
+  // Interleaves the 32-bit words (or pairs of words) of the low or high halves of a and b.
   static I unpack_low32(I a, I b) { return vzip1q_s32(a, b); }
   static I unpack_high32(I a, I b) { return vzip2q_s32(a, b); }
   static I unpack_low64(I a, I b) {
@@ -65,10 +65,10 @@ struct NeonOperations {
   static I unpack_high64(I a, I b) {
     return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
   }
-  // The even (odd) words of a, then of b.
+  // Returns the even (odd) 32-bit words of a, then those of b.
   static I even32(I a, I b) { return vuzp1q_s32(a, b); }
   static I odd32(I a, I b) { return vuzp2q_s32(a, b); }
-  // Eight bytes at each of at(0) and at(1).
+  // Loads 8 bytes from each of the addresses at(0) and at(1).
   template <typename At>
   [[gnu::always_inline]] static I load_words(const At& at) {
     using First = std::integral_constant<int, 0>;
@@ -114,7 +114,7 @@ struct NeonOperations {
     for (int64_t i = 0; i < count; ++i) y[i] = lanes[i];
   }
 
-  // W[2i] and W[2i + 1] become rows 0 and 1, and rows 2 and 3, with eight adjacent columns each.
+  // Rearranges W[2i] to rows 0 and 1, and W[2i + 1] to rows 2 and 3, with eight adjacent columns for each row.
   static void pair_columns(I (&w)[8]) {
     for (int j = 0; j < 8; j += 2) {
       const I a = w[j], b = w[j + 1];

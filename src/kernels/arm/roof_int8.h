@@ -1,5 +1,6 @@
 // The loop of 8-bit products of bandwidth.h that NEON and its extensions share; kSums independent sums hide the latency
-// of an instruction. In an unnamed namespace: each file that includes this is compiled for its own features.
+// of an instruction. Everything is in an unnamed namespace, because each file that includes this is compiled for other
+// features.
 #pragma once
 
 #include <arm_neon.h>

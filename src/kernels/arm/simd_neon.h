@@ -1,6 +1,6 @@
-// The vector operations that the shared kernel sources are written in, for NEON: 8 lanes of f32 in two registers. With
-// the lanes of simd_avx2.h, and its order of operations and of sums, results equal those of AVX2 bit for bit.
-// Only *_neon.cc may include this: everything lives in an unnamed namespace.
+// The vector operations that the shared kernel sources use, for NEON: 8 lanes of f32 in two registers. The lanes, the
+// order of operations and the order of sums are those of simd_avx2.h, so results equal those of AVX2 bit for bit. Only
+// *_neon.cc may include this. Everything is in an unnamed namespace.
 #pragma once
 
 #include <arm_neon.h>
@@ -22,7 +22,7 @@ struct Simd {
   static F zero() { return set(0); }
   static F set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
   static F load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
-  static F load_n(const float* p, int64_t n) {  // n < kLanes; rest 0
+  static F load_n(const float* p, int64_t n) {  // n < kLanes; the other lanes are 0
     float lanes[kLanes] = {};
     std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(float));
     return load(lanes);
@@ -47,7 +47,7 @@ struct Simd {
   static F fnma(F x, F y, F z) { return {vfmsq_f32(z.a, x.a, y.a), vfmsq_f32(z.b, x.b, y.b)}; }  // z - x * y
   static float32x4_t max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
   static float32x4_t min4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
-  static F max(F x, F y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }  // y where either is NaN
+  static F max(F x, F y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }  // y if x or y is NaN
   static F min(F x, F y) { return {min4(x.a, y.a), min4(x.b, y.b)}; }
   static F abs(F x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
   static F copy_sign(F magnitude, F sign) {
@@ -69,7 +69,7 @@ struct Simd {
   }
   static bool any_nan(F x) { return vminvq_u32(vandq_u32(vceqq_f32(x.a, x.a), vceqq_f32(x.b, x.b))) == 0; }
 
-  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  // power_of_two() returns 2^n for integral n in [-126, 127]; half_floor() returns floor(n / 2).
   static F power_of_two(F n) {
     const auto one = [](float32x4_t v) {
       return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(v), vdupq_n_s32(127)), 23));
@@ -81,7 +81,7 @@ struct Simd {
     return {one(n.a), one(n.b)};
   }
 
-  // Fixed trees: lanes i and i + 4, then + 2, + 1.
+  // Reductions have a fixed order: lanes i and i + 4, then i + 2, then i + 1.
   static float sum(F v) {
     const float32x4_t four = vaddq_f32(v.a, v.b);
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
@@ -93,7 +93,7 @@ struct Simd {
     return vgetq_lane_f32(max4(two, vextq_f32(two, two, 1)), 0);
   }
 
-  // kLanes values from p.
+  // Load kLanes values from p.
   static F widen_f16(uint16x8_t half) {
     return {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(half))),
             vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(half)))};
@@ -108,7 +108,7 @@ struct Simd {
     const int16x8_t wide = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
     return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
   }
-  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  // Returns in lane i the value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
   template <int kBits>
   static F levels(const uint8_t* unit, int part) {
     const uint16x8_t wide = vmovl_u8(vld1_u8(unit));
@@ -137,7 +137,7 @@ struct Simd {
     vst1_u8(p, vreinterpret_u8_s8(vmovn_s16(words)));
   }
 
-  // Four 32-bit words at byte `offset` of each of 8 rows become 4 vectors: lane r of out[c] is word c of row r.
+  // Transposes four 32-bit words at byte `offset` of each of 8 rows: lane r of out[c] is word c of row r.
   static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
     float32x4_t half[2][4];
     for (int h = 0; h < 2; ++h) {
@@ -152,7 +152,8 @@ struct Simd {
     for (int c = 0; c < 4; ++c) out[c] = {half[0][c], half[1][c]};
   }
 
-  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  // Return a part of each 32-bit lane as f32: one of its two f16 or bf16 (part 0 is the lower one), or of its four
+  // int8.
   static F f16_part(F v, int part) {
     const uint16x8_t low = vreinterpretq_u16_f32(v.a), high = vreinterpretq_u16_f32(v.b);
     return widen_f16(part ? vuzp2q_u16(low, high) : vuzp1q_u16(low, high));
@@ -172,8 +173,9 @@ struct Simd {
     return {one(v.a), one(v.b)};
   }
 
-  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
-  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  // Return levels of packed formats as f32. load_nibbles(): the low (shift 0) or high (shift 4) nibbles of kLanes bytes
+  // from p on. bits_at(): kBits bits of each 32-bit lane, from bit `at` on. spread_bits(): bit `first` + i of `word` in
+  // lane i.
   static F load_nibbles(const uint8_t* p, int shift) {
     const uint8x8_t low = vand_u8(vshl_u8(vld1_u8(p), vdup_n_s8(static_cast<int8_t>(-shift))), vdup_n_u8(15));
     const uint16x8_t wide = vmovl_u8(low);
@@ -191,7 +193,7 @@ struct Simd {
     };
     return {one(low), one(high)};
   }
-  // codes[level] of levels as f32.
+  // Returns codes[level] for levels that are f32.
   template <int kBits>
   static F look_up(const float* codes, F level) {
     float lanes[kLanes];
@@ -199,8 +201,9 @@ struct Simd {
     for (float& lane : lanes) lane = codes[static_cast<int>(lane)];
     return load(lanes);
   }
-  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
-  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  // Read finite 8-bit floats with 4 exponent bits, times 2^-8. An f16 with the same bits has this value, because its
+  // exponent is one bit longer. load_f8() reads kLanes values from p. f8_halves() returns the even or odd bytes of each
+  // lane as two f16, for f16_part().
   static F load_f8(const uint8_t* p) { return widen_f16(f8_as_f16(vshll_n_u8(vld1_u8(p), 8))); }
   static F f8_halves(F v, bool odd) {
     const auto one = [odd](float32x4_t x) {
@@ -210,7 +213,8 @@ struct Simd {
     return {one(v.a), one(v.b)};
   }
 
-  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  // For RoPE on neighbouring dims: split_pairs() splits a, b, which have x0 y0 x1 y1 ..., into x and y; join_pairs() is
+  // its inverse.
   static void split_pairs(F a, F b, F& x, F& y) {
     x = {vuzp1q_f32(a.a, a.b), vuzp1q_f32(b.a, b.b)};
     y = {vuzp2q_f32(a.a, a.b), vuzp2q_f32(b.a, b.b)};
@@ -228,7 +232,7 @@ struct Simd {
     };
     return {one(v.a), one(v.b)};
   }
-  static uint16x8_t f8_as_f16(uint16x8_t top) {  // the byte is the upper half of each
+  static uint16x8_t f8_as_f16(uint16x8_t top) {  // top: the byte is the upper half of each word
     const uint16x8_t size = vandq_u16(vshrq_n_u16(top, 1), vdupq_n_u16(0x3f80));
     return vorrq_u16(vandq_u16(top, vdupq_n_u16(0x8000)), size);
   }

@@ -1,5 +1,5 @@
-// Scalar readers of one row of the KV formats, for the reference attention. A row holds head_dim values
-// rounded up to whole blocks; decode() gives values [begin, begin + n) of it, begin a multiple of 32.
+// Scalar readers of one row of the KV formats, for the reference attention. A row holds head_dim values, padded to
+// whole blocks. decode() returns values [begin, begin + n); begin is a multiple of 32.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,8 @@ struct KvQ8 {
   }
 };
 
-// Blocks of 32 values whose nibbles are in the last 16 bytes: byte j has value j low and value j + 16 high.
+// Returns level j of a block of 32 values whose nibbles are in 16 bytes: byte j has value j in its low half and value j
+// + 16 in its high half.
 inline int nibble_level(const uint8_t* nibbles, int64_t j) noexcept { return nibbles[j % 16] >> (j / 16 * 4) & 15; }
 
 inline float block_f16(const uint8_t* at) noexcept {
@@ -94,7 +95,7 @@ struct KvQ50 {
   }
 };
 
-// 8-bit floats of 4 exponent and 3 mantissa bits, finite: an f16 of the same bits, 2^8 times as large.
+// Finite 8-bit floats with 4 exponent and 3 mantissa bits: 2^8 times the f16 with the same bits.
 struct KvF8 {
   static constexpr const char* kName = "f8_e4m3";
   static void decode(const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {

@@ -1,5 +1,5 @@
-// Rounds activation rows (kernels/activation.h), written over a type V with the instructions; bit-identical to
-// ref/activation_ref.cc, which explains why. V is a group of 32 values in registers:
+// Rounds activation rows (kernels/activation.h). Written for a type V of each instruction set; bit-identical to
+// ref/activation_ref.cc, which explains the reason. V is a group of 32 values in registers:
 //
 //   V(x, i, n)                             values i to i + 31 of a row of n; zero beyond the row
 //   uint32_t largest                       bits of their largest magnitude
@@ -8,7 +8,7 @@
 //   V::encode_f32(x, n, row)               the other kinds of rows, padded with zeros
 //   V::encode_bf16(x, n, row)
 //
-// Included only by files compiled for one instruction set; all of it is in an unnamed namespace.
+// Included only by files compiled for one instruction set; everything is in an unnamed namespace.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline float scale_of_unusable(uint32_t largest) {
   return std::bit_cast<float>(largest >= kInfinityBits ? 0x7fc00000u : 0u);
 }
 
-// Writes a record; the levels are the values times `inverse`.
+// Writes a record whose levels are the values times `inverse`, rounded.
 template <typename V>
 inline void write_group(const V& values, float inverse, int shift, float scale, uint8_t* record) {
   int sums[2];
@@ -46,7 +46,7 @@ inline void write_group(const V& values, float inverse, int shift, float scale, 
   negated_sums[1] = -sums[1];
 }
 
-// Writes a record of zeros or NaN.
+// Writes a record for values that are all 0 or not finite. `scale`: 0 or NaN.
 inline void write_unusable(float scale, uint8_t* record) {
   std::memset(record, 0, kQ8GroupBytes);
   *reinterpret_cast<float*>(record + kQ8ScaleAt) = scale;
@@ -85,7 +85,7 @@ float encode_q8_shift(const float* x, int64_t n, uint8_t* destination) {
   return magnitude / 127.0f / static_cast<float>(1 << kQ8MostShift);
 }
 
-// Either kind; whole groups beyond the row are zeros.
+// Encodes a row of q8 or q8_shift. Groups beyond the row are zeros.
 template <typename V>
 void encode_q8_row(Activation kind, const float* x, int64_t n, uint8_t* destination) {
   auto* unit = reinterpret_cast<float*>(destination + q8_unit_at(n));

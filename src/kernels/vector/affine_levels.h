@@ -1,5 +1,5 @@
-// Levels of AffineRows and LevelTiles as f32, or the codes that stand for them, one vector at a time. Include after a
-// simd_*.h and its level_tables_*.h.
+// Converts levels of AffineRows and LevelTiles to f32, or to the codes that replace them, one vector at a time. Include
+// after a simd_*.h and its level_tables_*.h.
 #pragma once
 
 #include <cstring>
@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-// True if levels are looked up in vectors (LevelTables), not converted to f32 and multiplied: where an instruction set
-// has tables, and this is less work.
+// is_tabled() returns true if levels are looked up in vectors (LevelTables), and not converted to f32 and multiplied.
+// This is the case if the instruction set has tables and they are faster.
 template <typename T, int kBits>
 constexpr bool kHasTables = requires(const uint8_t* unit, Simd::F* index) {
   T::template unit_index<kBits>(unit, index);
@@ -23,7 +23,7 @@ constexpr bool is_tabled() {
 
 alignas(64) constexpr float kWholeCodes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// Lane i: value Simd::kLanes * part + i of a unit.
+// Returns in lane i the level Simd::kLanes * part + i of a unit.
 template <int kBits>
 inline Simd::F unit_levels(const uint8_t* unit, int part) {
   if constexpr (kBits != 3) return Simd::template levels<kBits>(unit, part);
@@ -35,7 +35,7 @@ inline Simd::F unit_levels(const uint8_t* unit, int part) {
 template <int kBits>
 constexpr int kUnitVectors = static_cast<int>(affine_unit_values(kBits)) / Simd::kLanes;
 
-// All levels of a unit, or their codes.
+// Returns all levels of a unit, or their codes.
 template <int kBits, bool kCodes, typename T = LevelTables>
 [[gnu::always_inline]] inline void unit_codes(const uint8_t* unit, const float* codes, Simd::F* out) {
   if constexpr (is_tabled<kBits, kCodes, T>()) {
@@ -50,7 +50,7 @@ template <int kBits, bool kCodes, typename T = LevelTables>
   }
 }
 
-// Variant with a scale and a zero, by tables or without them.
+// Variant that also applies a scale and a zero, with or without tables.
 template <int kBits, bool kCodes, bool kTabled = is_tabled<kBits, kCodes>(), typename T = LevelTables>
 class ScaledUnits {
  public:
@@ -77,7 +77,7 @@ class ScaledUnits<kBits, kCodes, false, T> {
   Simd::F scale_, zero_;
 };
 
-// A unit in each of Simd::kLanes rows, whose 32-bit words are transposed: words[c] has word c of each row.
+// One unit of each of Simd::kLanes rows, with transposed 32-bit words: words[c] has word c of every row.
 template <int kBits, bool kCodes, typename T = LevelTables>
 class TransposedUnit {
  public:
@@ -89,12 +89,12 @@ class TransposedUnit {
       words_ = joined_;
     }
   }
-  // Value i as the lowest bits of each lane.
+  // Returns level i as the lowest bits of each lane.
   [[gnu::always_inline]] Simd::F index(int i) const {
     if constexpr (kBits == 3) return T::shift_right(words_[i % 8 / 4 * 2 + i / 8 % 2], i % 4 * 8 + i / 16 * 4);
     return T::shift_right(words_[i % 8 / 4], i % 4 * 8 + i / 8 * kBits);
   }
-  // Value i, without a table.
+  // Returns level i or its code, without a table.
   [[gnu::always_inline]] Simd::F code(int i, const float* codes) const {
     constexpr int kLow = kBits == 4 ? 4 : 2;
     Simd::F level = Simd::template bits_at<kLow>(words_[i % 8 / 4], i % 4 * 8 + i / 8 * kLow);

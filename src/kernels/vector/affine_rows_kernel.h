@@ -1,6 +1,6 @@
-// Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference. The product of a level, or of
-// a code that is an f16, with an f16 is exact in f32. So a fused multiply-add rounds as a product and a sum do. Include
-// after a simd_*.h and affine_levels.h.
+// Decodes levels with scales and zeros (AffineRows) in vectors, bit-identical to the reference. The product of a level
+// or an f16 code with an f16 scale is exact in f32, so a fused multiply-add gives the same result as a product and a
+// sum. Include after a simd_*.h and affine_levels.h.
 #pragma once
 
 #include <cstring>
@@ -19,7 +19,7 @@ struct AffineUnit {
   const float* codes;
   Simd::F scale[kVectors], zero[kVectors];
 
-  // For scales of each value: loads the halves of a whole unit.
+  // Loads a scale and a zero for each value of a unit.
   void load_each(const uint8_t* scales, const uint8_t* zeros) {
     for (int v = 0; v < kVectors; ++v) {
       scale[v] = Simd::load_f16(scales + 2 * v * Simd::kLanes);
@@ -41,7 +41,7 @@ struct AffineUnit {
   }
 };
 
-// The last `n` columns, fewer than a unit's.
+// Decodes the last `n` columns, fewer than those of a unit.
 template <typename Unit>
 void decode_last(const Unit& unit, const uint8_t* levels, int64_t n, uint8_t* out) {
   uint8_t whole[2 * Unit::kValues];

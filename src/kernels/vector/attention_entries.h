@@ -1,10 +1,10 @@
-// The entries of a KernelTable for attention in f32. Include after attention_kernel.h.
+// Adds the entries for attention in f32 to a KernelTable. Include after attention_kernel.h.
 #pragma once
 
 namespace millrace {
 namespace {
 
-// Keys in one format, values in each of them.
+// Adds the kernels for keys in one format, with values in each format.
 template <typename Keys, typename... Values>
 void add_attention_of_keys(KernelTable& table) {
   const auto add = [&]<typename V>() {

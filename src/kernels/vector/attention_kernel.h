@@ -3,17 +3,18 @@
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //
-// Keys are processed in tiles of 32 at absolute slots. For a chunk of rows (query x head) a tile's keys are decoded and
-// transposed once, its values are decoded once, and then each small block of rows does:
+// Keys are processed in tiles of 32, which begin at multiples of 32 slots. A row is one query of one head. For a chunk
+// of rows, a tile's keys are decoded and transposed once, and its values are decoded once. Then each small block of
+// rows computes:
 //
 //   scores   kt [head_dim][32 keys]   a lane per key, q broadcast        -> p [rows][32]
 //   softmax  running max and sum per row; p = exp(p - max)
 //   values   v [32 keys][head_dim]    a lane per dim, p broadcast        -> acc [rows][head_dim]
 //
-// Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores are summed
-// over dims in segments of 16, values over keys in ascending order; rows share loads, never sums. Keys that a row does
-// not see are neither multiplied nor added, and keys that no row sees are not read. Tiles of a codec (LevelTiles) are
-// read as they are stored, and take the same way from there on. Stateless; scratch is on the stack.
+// A row's bits depend only on the row, the tiles and the range of keys it sees. Scores are summed over dims in segments
+// of 16, values over keys in ascending order. Rows share loads, but not sums. Keys that a row does not see are neither
+// multiplied nor added, and keys that no row sees are not read. Tiles of a codec (LevelTiles) are decoded directly from
+// their stored form; all other steps are the same. Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,15 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kTile = 32;
-constexpr int64_t kSegment = 16;      // dims summed before they join a score
-constexpr int64_t kMaxHeadDim = 576;  // a latent and its rotated key; larger heads use the reference kernel
+constexpr int64_t kSegment = 16;      // number of dims that are summed before they are added to a score
+constexpr int64_t kMaxHeadDim = 576;  // enough for a latent and its rotated key; larger heads use the reference kernel
 constexpr int64_t kRowChunk = 96;     // rows that share one decoding of a tile
 constexpr int kTileVectors = static_cast<int>(kTile) / Simd::kLanes;
 constexpr int kScoreVectors = 2;  // key vectors per pass of the score kernel
 constexpr float kNoKey = -std::numeric_limits<float>::infinity();
 
 struct TileRange {
-  int64_t begin = 0;  // keys of the tile, 0..32
+  int64_t begin = 0;  // keys [begin, end) of the tile, 0..32
   int64_t end = 0;
   bool empty() const { return begin >= end; }
   bool operator==(const TileRange& other) const { return begin == other.begin && end == other.end; }
@@ -46,30 +47,30 @@ struct AttentionScratch {
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
   alignas(64) float residual[kMaxHeadDim];             // residual of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
-  alignas(64) float tables[18 * kMaxHeadDim];          // for levels' scales, zeros and values
-  alignas(64) float turn[kMaxHeadDim];                 // rotation of a tile of keys before RoPE
-  alignas(64) float key_unit[kMaxHeadDim];             // value of 1 in kt, where such keys are words
+  alignas(64) float tables[18 * kMaxHeadDim];          // scales, zeros and values of levels
+  alignas(64) float turn[kMaxHeadDim];                 // rotation of a tile of keys that are stored before RoPE
+  alignas(64) float key_unit[kMaxHeadDim];             // for such keys as integers: the factor of each dim of kt
   KeyWordScratch key_words;
-  alignas(64) float q[Simd::kRows * kMaxHeadDim];  // queries for such a tile
+  alignas(64) float q[Simd::kRows * kMaxHeadDim];  // queries for such a tile, rotated and multiplied by key_unit
   float rescale[Simd::kRows];
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
   const uint8_t* value[kTile];  // stored rows, or rows of v
 };
 
-// Rows of f16 behind tiles of levels.
+// Rows of f16 that follow tiles of levels.
 struct KvTiles : KvF16 {};
 template <typename Kv>
 constexpr bool kHasTiles = std::is_same_v<Kv, KvTiles>;
 
-// Substitutes for the rows of unseen keys when transposing.
+// Used in place of the rows of unseen keys when transposing.
 alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
 
-// How the value kernel reads a row: as stored, or already decoded when many rows share the tile.
+// Reads rows of values that are already decoded to f32. Used if many rows share a tile.
 struct Decoded {
   static Simd::F load(const uint8_t* row, int64_t d) { return Simd::load(reinterpret_cast<const float*>(row) + d); }
 };
 
-// The keys of the tile starting at `tile` that slot `slot` sees.
+// Returns the keys that the query at `slot` sees in the tile that begins at slot `tile`.
 inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
   int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - tile;
   int64_t begin = a.window > 0 ? slot + 1 - a.window - tile : 0;
@@ -78,7 +79,7 @@ inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
 
 inline int64_t value_stride(const AttentionArgs& a) { return a.value_row_bytes > 0 ? a.value_row_bytes : a.row_bytes; }
 
-// Sets the addresses of rows, at a distance of `stride` bytes.
+// Sets `out` to the addresses of the rows of `keys`. `stride`: bytes from row to row.
 inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, int64_t tile,
                       TileRange keys, const uint8_t** out) {
   int64_t block = (tile + keys.begin) / a.block_tokens;
@@ -91,7 +92,7 @@ inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int6
 
 // Prefetches the rows of the next tile while this one is processed.
 inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, int64_t bytes) {
-  const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // by the last query
+  const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // keys that the last query sees
   if (seen.empty()) return;
   const uint8_t* rows[kTile];
   find_rows(a, blocks, bytes, tile, seen, rows);
@@ -104,7 +105,7 @@ inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, 
 
 inline int64_t decoded_stride(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 
-// The first n values of a row: out += row.
+// Adds the first n values of `row` to `out`.
 inline void add_row(const float* row, int64_t n, float* out) {
   int64_t d = 0;
   for (; d + Simd::kLanes <= n; d += Simd::kLanes)
@@ -112,7 +113,7 @@ inline void add_row(const float* row, int64_t n, float* out) {
   for (; d < n; ++d) out[d] += row[d];
 }
 
-// Reads a stored row and its residual. `decode`: decoder of the call, for formats that are read by it.
+// Decodes a stored row and adds its residual. `decode`: the call's decoder, for formats that use it.
 template <typename Kv>
 void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, int64_t), const uint8_t* row, int64_t n,
                 float* out, AttentionScratch& s) {
@@ -128,7 +129,7 @@ void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, i
   add_row(s.residual, n, out);
 }
 
-// Adds the terms of the keys of Simd::kLanes lanes.
+// Adds the residuals of Simd::kLanes keys to kt.
 template <typename Kv>
 void add_transposed_residuals(const AttentionArgs& a, const uint8_t* const* keys, float* kt, AttentionScratch& s) {
   const uint8_t* residuals[Simd::kLanes];
@@ -175,7 +176,8 @@ template <typename Kv>
   }
 }
 
-// p[r] += q[r] . k for kCount segments of `dims` each, from dim d on: kRows rows and kVectors vectors of keys.
+// Adds q[r] . k to p[r] over kCount segments of `dims` dims each, from dim d on, for kRows rows and kVectors vectors of
+// keys.
 template <int kRows, int kVectors, int kCount>
 [[gnu::always_inline]] inline void score_segments(const float* const* q, const float* kt, int64_t d, int64_t dims,
                                                   float* p) {
@@ -204,7 +206,7 @@ template <int kRows, int kVectors, int kCount>
   }
 }
 
-// p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
+// Computes p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
 template <int kRows>
 void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
   constexpr int kVectors = kRows == 1 ? kTileVectors : kScoreVectors;
@@ -220,7 +222,7 @@ void score_rows(const float* const* q, const float* kt, int64_t head_dim, float*
   }
 }
 
-// One row's scores of a tile, to where the call wants them.
+// Writes one row's scores of a tile to AttentionArgs::scores.
 inline void keep_scores(const AttentionArgs& a, int64_t tile, int64_t row, const float* p) {
   float* out = a.scores + row * a.score_stride + tile - a.key_begin;
   for (int c = 0; c < kTileVectors; ++c) {
@@ -269,8 +271,8 @@ inline float soften_row(float* p, TileRange keys, const AttentionArgs& a, float&
   return rescale;
 }
 
-// Computes acc[r][d ...] = acc * rescale + p[r] . v for kRows rows at a distance of acc_stride, and kCount vectors of
-// dims; the last vector holds `rest` dims if rest > 0.
+// Computes acc[r][d ...] = acc * rescale + p[r] . v for kRows rows and kCount vectors of dims. acc_stride: floats from
+// row to row. If rest > 0, the last vector has only `rest` dims.
 template <typename Values, int kRows, int kCount>
 void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const uint8_t* const* value,
                 int64_t d, int64_t rest, TileRange keys) {
@@ -306,7 +308,7 @@ template <typename Values, int kRows>
 void add_all_values(float* acc, int64_t dims, const float* p, const float* rescale, const uint8_t* const* value,
                     TileRange keys) {
   int64_t d = 0;
-  // A lone row's sums are too few to hide the latency of an addition: more columns at a time.
+  // One or two rows have too few sums to hide the latency of an addition, so they process more columns at a time.
   constexpr int kMore = kRows == 1 ? 4 * Simd::kVectors : kRows == 2 ? 2 * Simd::kVectors : Simd::kVectors;
   for (; d + kMore * Simd::kLanes <= dims; d += kMore * Simd::kLanes) {
     add_values<Values, kRows, kMore>(acc, dims, p, rescale, value, d, 0, keys);
@@ -370,7 +372,8 @@ inline void prefetch_bytes(const uint8_t* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(from + at);
 }
 
-// The levels of the tokens behind this tile, in its block or the next; null: they are not read.
+// Returns the levels of the tokens after this tile, in its block or the next one. Returns null if they will not be
+// read.
 inline const uint8_t* next_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
   const int64_t next = tile + kTile;
   if (next >= a.encoded_end || next >= a.key_end) return nullptr;
@@ -385,7 +388,7 @@ inline void prefetch_scales(const AttentionArgs& a, const uint8_t* next, int64_t
   if (a.tiles->outliers > 0) prefetch_bytes(next + a.tiles->outliers_at, 2 * a.tiles->outliers * halves);
 }
 
-// Encoded keys and values into the scratch; `keys` are those that some row sees.
+// Decodes encoded keys and values into the scratch. `keys`: those that at least one row sees.
 inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
@@ -409,15 +412,15 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
 struct RowParts {
   void (*load_keys)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
   void (*load_values)(const AttentionArgs& a, TileRange keys, AttentionScratch& s);
-  // Reads values as they are stored; null: never.
+  // Reads values in their stored form; null: values are always decoded first.
   void (*attend_stored)(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s);
-  int64_t stored_rows;  // at most, or they would be decoded again for other rows
-  // Null: there are no tiles of levels.
+  int64_t stored_rows;  // maximum rows for attend_stored; more rows would decode the values several times
+  // Null if there are no tiles of levels.
   void (*load_levels)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
-  const char* name;  // name of the reference
+  const char* name;  // name of the reference kernel
 };
 
-constexpr int64_t kFewRows = 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
+constexpr int64_t kFewRows = 2 * Simd::kRows;  // such calls are limited by memory; values are used once or twice
 
 template <typename Values>
 constexpr int64_t most_stored_rows() {
@@ -463,7 +466,7 @@ inline void attend_tile(const RowParts& parts, const AttentionArgs& a, int64_t t
   attend_chunk<Decoded>(a, tile, row, row_end, s);
 }
 
-// Rows [first, last), from nothing.
+// Computes rows [first, last), with an empty result to begin with.
 inline void attend_chunks(const RowParts& parts, const AttentionArgs& a, int64_t first, int64_t last,
                           AttentionScratch& scratch) {
   const int64_t dims = value_dim_of(a);
@@ -498,7 +501,8 @@ void attend(const AttentionArgs& a) noexcept {
   attend_rows_of(kParts, a);
 }
 
-// total = total * exp(total's max - top) + acc * exp(max - top), for one row; sums alike.
+// Joins a partial result to the total of one row: total = total * exp(total_max - top) + acc * exp(max - top), where
+// top is the larger maximum. Sums are joined in the same way.
 inline void join_row(int64_t head_dim, float max, float sum, const float* acc, float& total_max, float& total_sum,
                      float* total) {
   if (sum == 0) return;

@@ -1,4 +1,4 @@
-// The 16 bytes of a register that every processor of this build has.
+// Bytes16 for the instruction set that every processor of this build has.
 #pragma once
 
 #if defined(__aarch64__)

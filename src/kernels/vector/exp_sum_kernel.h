@@ -1,7 +1,7 @@
-// exp_sum() and exp_sum_coarse() in the compiler's vector types: one source for every instruction set. Vectors are as
-// long as its registers, because compilers divide the comparisons of longer ones into single numbers.
-// exp(v) = 2^n exp(r), n = round(v / ln 2), |r| <= ln(2) / 2, with the Taylor polynomial of degree 10 in doubles, whose
-// relative error is 3e-13, and of degree 7 in floats, 5e-9.
+// exp_sum() and exp_sum_coarse() in the compiler's vector types, from one source for every instruction set. Vectors are
+// as long as registers, because compilers split comparisons of longer vectors into single numbers. exp(v) = 2^n exp(r),
+// n = round(v / ln 2), |r| <= ln(2) / 2. exp(r) is a Taylor polynomial: of degree 10 in doubles (relative error 3e-13),
+// of degree 7 in floats (5e-9).
 #pragma once
 
 #include <cstring>
@@ -24,7 +24,8 @@ inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
   using Bits = int64_t __attribute__((vector_size(8 * kLanes)));
   constexpr double kTaylor[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
                                 1.0 / 24,      1.0 / 6,      0.5,         1.0,        1.0};  // the highest power first
-  constexpr double kRound = 0x1.8p52;  // added and subtracted: rounds to an integer, which the low bits then hold
+  // Adding and subtracting it rounds to an integer; after the addition, the low bits hold the integer.
+  constexpr double kRound = 0x1.8p52;
   const Doubles lowest = Doubles{} - 700, zero = {};
   Doubles sum = {};
   for (int64_t i = 0; i < n; i += kLanes) {
@@ -40,7 +41,7 @@ inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
     v = v < zero ? v : zero;      // infinity counts as the largest float
     const Doubles rounded = v * 1.44269504088896340736 + kRound;
     const Doubles whole = rounded - kRound;
-    Doubles r = v - whole * 0x1.62e42feep-1;  // ln 2 in two parts, products with the first are exact
+    Doubles r = v - whole * 0x1.62e42feep-1;  // ln 2 is split into two parts; products with the first are exact
     r = r - whole * 0x1.a39ef35793c76p-33;
     Doubles y = zero + kTaylor[0];
     for (int k = 1; k < 11; ++k) y = y * r + kTaylor[k];
@@ -51,9 +52,9 @@ inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
   return total;
 }
 
-// Terms have a relative error of at most 3e-7, from the polynomial's roundings alone, because the rounding error of x -
-// shift is added to the reduced argument. Blocks of 256 terms are added in floats, in two levels of four, and blocks in
-// doubles, which adds 4e-7.
+// Terms have a relative error of at most 3e-7, which is due to roundings in the polynomial; the rounding error of x -
+// shift is compensated in the reduced argument. Blocks of 256 terms are summed in floats, in two levels of four sums,
+// and the blocks in doubles; this adds an error of 4e-7.
 inline double exp_sum_coarse(const float* x, float shift, int64_t n) noexcept {
 #if defined(__AVX512F__)
   constexpr int64_t kLanes = 16;
@@ -72,7 +73,8 @@ inline double exp_sum_coarse(const float* x, float shift, int64_t n) noexcept {
     Floats v = part - top;
     const Floats back = v - part;
     Floats lost = (part - (v - back)) - (top + back);
-    const Bits plain = (v > lowest) & (v <= zero);  // not so: NaN and -inf, which are lowest, and +inf, which is zero
+    // False for NaN and -inf, which become `lowest`, and for +inf, which becomes zero.
+    const Bits plain = (v > lowest) & (v <= zero);
     lost = plain ? lost : zero;
     v = plain ? v : (v > zero ? zero : lowest);
     const Floats rounded = v * 1.44269504f + kRound;

@@ -1,8 +1,8 @@
-// Hadamard transforms of blocks, and blocks mixed by a matrix of +1 and -1. Sums have the order of the reference, so
-// results are bit-identical to it. Include after a simd_*.h and its part_simd_*.h.
+// Hadamard transforms of blocks, and mixing of blocks by a matrix of +1 and -1. Sums have the order of the reference,
+// so results are bit-identical to it. Include after a simd_*.h and its part_simd_*.h.
 //
-// The steps of a transform (sums and differences of values at a distance of `half` = 1, 2, 4 ...) run on as many
-// vectors as registers hold, so that a row is read and written once for three or more of them.
+// A step of a transform computes sums and differences of values at a distance of `half` = 1, 2, 4 ... Steps run on as
+// many vectors as registers hold, so that a row is read and written once for three or more steps.
 #pragma once
 
 #include "kernels/part_kernels.h"
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// Steps between kVectors vectors, in ascending order of their distance.
+// Runs the steps between kVectors vectors, in ascending order of their distance.
 template <int kVectors>
 [[gnu::always_inline]] inline void butterflies(Simd::F (&v)[kVectors]) {
   for (int half = 1; half < kVectors; half *= 2)
@@ -22,7 +22,7 @@ template <int kVectors>
       }
 }
 
-// The steps inside of vectors: halves 1, 2 ... up to least / 2.
+// Runs the steps inside vectors: `half` = 1, 2 ... up to least / 2.
 template <int kVectors>
 [[gnu::always_inline]] inline void inner_butterflies(Simd::F (&v)[kVectors], int64_t least) {
   for (auto& one : v) one = PartSimd::template pair_sums<1>(one);
@@ -36,7 +36,7 @@ template <int kVectors>
   }
 }
 
-// The first steps, of n values in kVectors vectors each, and the scale where these are all.
+// Runs the first steps on n values, kVectors vectors at a time. `scale`: not null if these are all steps.
 template <int kVectors>
 inline void first_steps(float* x, int64_t n, int64_t least, const Simd::F* scale) {
   for (; n > 0; x += kVectors * Simd::kLanes, n -= kVectors * Simd::kLanes) {
@@ -48,7 +48,7 @@ inline void first_steps(float* x, int64_t n, int64_t least, const Simd::F* scale
   }
 }
 
-// The steps of halves half, 2 half ... half * kVectors / 2; half is at least a vector.
+// Runs the steps half, 2 half ... half * kVectors / 2. `half`: at least one vector.
 template <int kVectors>
 inline void later_steps(float* x, int64_t n, int64_t half, const Simd::F* scale) {
   for (float* group = x; group < x + n; group += kVectors * half)
@@ -65,7 +65,8 @@ inline void hadamard(float* x, int64_t n, int64_t block) noexcept {
   if (block <= Simd::kLanes) {
     const int64_t whole = n / Simd::kLanes * Simd::kLanes;
     if (block > 1) first_steps<1>(x, whole, block, &scale);
-    for (int64_t i = block > 1 ? whole : 0; i < n; i += Simd::kLanes) {  // the rest; or a block of one, a copy
+    // The remaining values; for blocks of one value, all values.
+    for (int64_t i = block > 1 ? whole : 0; i < n; i += Simd::kLanes) {
       const int64_t count = n - i < Simd::kLanes ? n - i : Simd::kLanes;
       if (count == Simd::kLanes) {
         Simd::store(x + i, Simd::mul(Simd::load(x + i), scale));
@@ -77,7 +78,7 @@ inline void hadamard(float* x, int64_t n, int64_t block) noexcept {
     }
     return;
   }
-  int64_t done = 0;  // the block size that the steps so far are for
+  int64_t done = 0;  // block size of the transform after the steps so far
   const auto last = [&](int64_t size) { return size == block ? &scale : nullptr; };
   if (block >= 8 * Simd::kLanes)
     first_steps<8>(x, n, Simd::kLanes, last(done = 8 * Simd::kLanes));
@@ -95,7 +96,7 @@ inline void hadamard(float* x, int64_t n, int64_t block) noexcept {
   }
 }
 
-// Rows [first, first + kRows) of some columns of blocks. Products with +1 and -1 are exact.
+// Computes rows [first, first + kRows) of kVectors vectors of columns. Products with +1 and -1 are exact.
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void mix_rows(const MixedBlocks& of, int64_t first, int64_t column) {
   Simd::F sums[kRows][kVectors];
@@ -124,7 +125,7 @@ inline void mix_columns(const MixedBlocks& of, int64_t column) {
   for (; a < of.count; ++a) mix_rows<1, kVectors>(of, a, column);
 }
 
-// Columns [column, column + n) of blocks, fewer than a vector.
+// Mixes columns [column, column + n) of the blocks, fewer than a vector.
 inline void mix_rest(const MixedBlocks& of, int64_t column, int64_t n) {
   for (int64_t a = 0; a < of.count; ++a) {
     Simd::F sum = Simd::zero();

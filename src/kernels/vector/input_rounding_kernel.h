@@ -1,8 +1,9 @@
-// Rounds groups of inputs to few numbers, as values and as the int8 of products; bit-identical to the reference.
-// Include after a simd_*.h and its part_simd_*.h.
+// Rounds groups of inputs to the numbers of a small format, as f32 values or as int8 records for products.
+// Bit-identical to the reference. Include after a simd_*.h and its part_simd_*.h.
 //
-// A number of a float with m mantissa bits is a multiple of 2^(e - m), where e is the larger of the value's exponent
-// and the smallest one. Adding 1.5 * 2^23 times that and subtracting it again rounds to it, ties to even.
+// Numbers of a float format with m mantissa bits are multiples of u = 2^(e - m), where e is the value's exponent, but
+// at least the format's smallest one. Adding 1.5 * 2^23 * u and subtracting it again rounds to a multiple of u, ties to
+// even.
 #pragma once
 
 #include "kernels/activation.h"
@@ -11,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// x of n values from i on; zero beyond.
+// Loads a vector of x from i on; values from n on are zero.
 inline Simd::F values_at(const float* x, int64_t i, int64_t n) {
   if (i + Simd::kLanes <= n) return Simd::load(x + i);
   return i < n ? Simd::load_n(x + i, n - i) : Simd::zero();

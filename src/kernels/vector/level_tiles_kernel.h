@@ -1,6 +1,6 @@
-// Tiles of levels (LevelTiles) as the attention kernel works on them: keys transposed, a lane for each token, and
-// values as rows, both in f32. Levels are transposed as packed words, of 8 to 16 levels each, so that it costs next to
-// nothing. Include after a simd_*.h and affine_levels.h.
+// Decodes tiles of levels (LevelTiles) to f32 for the attention kernel: keys transposed, with a lane for each token,
+// and values as rows. Levels are transposed as packed words of 8 to 16 levels, so transposing takes almost no time.
+// Include after a simd_*.h and affine_levels.h.
 #pragma once
 
 #include <cstring>
@@ -10,21 +10,21 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kTileTokens = 32;  // tokens of one call
+constexpr int64_t kTileTokens = 32;  // number of tokens of one call
 
-// Where a block's tile is read: its tokens [first, first + kTileTokens).
+// A part of a block's tile: tokens [first, first + kTileTokens).
 struct TileView {
   const LevelTiles& tiles;
   const uint8_t* tile;
   int64_t first;
   int64_t dims;
-  // Levels that are needed next, of keys and of values: read ahead while these are decoded, a token at a time.
+  // Levels of keys and values that are needed next. They are prefetched while this part is decoded, a token at a time.
   const uint8_t *next_keys = nullptr, *next_values = nullptr;
 
   const uint8_t* levels(int64_t token) const { return tile + (first + token) * tiles.stride; }
   const uint8_t* scales() const { return tile + tiles.scales_at; }
   const uint8_t* zeros() const { return tile + tiles.zeros_at; }
-  int64_t groups() const { return (dims + tiles.group - 1) / tiles.group; }  // groups of a token
+  int64_t groups() const { return (dims + tiles.group - 1) / tiles.group; }  // number of groups of a token
 };
 
 inline void widen_halves(const uint8_t* halves, int64_t n, float* out) {
@@ -33,7 +33,7 @@ inline void widen_halves(const uint8_t* halves, int64_t n, float* out) {
   for (; i < n; ++i) out[i] = Simd::f16(halves + 2 * i);
 }
 
-// The scales of Simd::kLanes tokens from `token` on, of one group.
+// Loads the scales of one group, for Simd::kLanes tokens from `token` on.
 inline Simd::F scales_of_tokens(const TileView& view, const uint8_t* halves, int64_t token, int64_t group) {
   const int64_t groups = view.groups();
   const uint8_t* first = halves + 2 * ((view.first + token) * groups + group);
@@ -60,7 +60,7 @@ template <int kBits, typename Each>
   }
 }
 
-// Stores `value(i)` of each value of a unit, for Simd::kLanes tokens.
+// Stores value(i) for each value i of a unit, for Simd::kLanes tokens.
 template <int kBits, typename Value>
 [[gnu::always_inline]] inline void store_unit(float* kt, const Value& value) {
   constexpr int kValues = static_cast<int>(affine_unit_values(kBits));
@@ -68,7 +68,7 @@ template <int kBits, typename Value>
   for (int i = 0; i < kValues; ++i) Simd::store(kt + i * kTileTokens, value(i));
 }
 
-// For columns that share their scales with other tokens. `scratch`: 18 arrays of dims, rounded up to whole units.
+// Transposes keys whose tokens share scales for each column. `scratch`: 18 arrays of dims, rounded up to whole units.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void transpose_columns(const TileView& view, float* scratch, float* kt) {
   using Unit = TransposedUnit<kBits, kCodes>;
@@ -103,7 +103,7 @@ void transpose_columns(const TileView& view, float* scratch, float* kt) {
     });
 }
 
-// For tokens that have their own scales.
+// Transposes keys whose tokens have separate scales.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void transpose_tokens(const TileView& view, float* kt) {
   using Unit = TransposedUnit<kBits, kCodes>;
@@ -131,26 +131,25 @@ void transpose_tokens(const TileView& view, float* kt) {
   }
 }
 
-// kt[d][token], d up to whole units.
+// Writes kt[d][token], with d up to whole units.
 template <int kBits, bool kCodes>
 void transpose_tile(const TileView& view, float* scratch, float* kt) {
   view.tiles.key_tokens > 0 ? transpose_columns<kBits, kCodes>(view, scratch, kt)
                             : transpose_tokens<kBits, kCodes>(view, kt);
 }
 
-// True if values are looked up as bytes, 32 at a time, because the instruction set has such a look-up.
+// Returns true if values are looked up as bytes, 32 at a time, with an instruction for it.
 template <int kBits, bool kCodes, typename T = LevelTables>
 constexpr bool has_byte_table() {
   if constexpr (requires { typename T::ByteTable; }) return kCodes && kBits == 4;
   return false;
 }
 
-// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows have a distance of
-// `stride` floats.
+// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end). `stride`: floats from row to row.
 template <int kBits, typename Each>
 [[gnu::always_inline]] inline void for_groups(const TileView& view, int64_t begin, int64_t end, float* out,
                                               int64_t stride, const Each& each) {
-  constexpr int64_t kAtOnce = 64;  // scales that are widened together
+  constexpr int64_t kAtOnce = 64;  // number of scales that are widened together
   const int64_t groups = view.groups(), group = view.tiles.group, last = view.dims - (groups - 1) * group;
   const int64_t group_bytes = group / affine_unit_values(kBits) * affine_unit_bytes(kBits), bytes = view.tiles.stride;
   const int64_t first = (view.first + begin) * groups, all = (end - begin) * groups;
@@ -158,7 +157,7 @@ template <int kBits, typename Each>
   const uint8_t* levels = view.levels(begin);
   float* row = out + begin * stride;
   const bool ahead = view.next_keys != nullptr;
-  int64_t passed = 0;  // bytes of levels
+  int64_t passed = 0;  // bytes of levels so far
   for (int64_t i = 0, g = 0; i < all; ++i) {
     const int64_t at = i % kAtOnce;
     if (at == 0) {
@@ -180,12 +179,12 @@ template <int kBits, typename Each>
   }
 }
 
-// Decodes rows of tokens [begin, end), at a distance of `stride` floats, a multiple of 32; each row up to whole units,
-// or 32 values.
+// Decodes rows of tokens [begin, end). `stride`: floats from row to row, a multiple of 32. Each row is written up to
+// whole units, or up to a multiple of 32 values.
 template <int kBits, bool kCodes, typename T = LevelTables>
 void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
   const float* codes = value_codes_of(view.tiles);
-  if constexpr (has_byte_table<kBits, kCodes, T>()) {  // behind an odd unit there may be scales of the tile
+  if constexpr (has_byte_table<kBits, kCodes, T>()) {  // after an odd unit, scales of the tile may follow
     using Table = typename T::ByteTable;
     const Table table(codes);
     return for_groups<kBits>(view, begin, end, out, stride,

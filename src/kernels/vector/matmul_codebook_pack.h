@@ -1,6 +1,6 @@
-// Packing of matrices with tables of at most 16 weights (codebook_products.h), compiled without the kernels' flags:
-// panels of kTable16Rows rows, whose indices have 2, 3 or 4 bits. Rows have a table for each 1, 2, ... groups of 32
-// columns, or one.
+// Packs matrices with tables of at most 16 weights (codebook_products.h); compiled without the kernels' flags. A panel
+// has kTable16Rows rows, whose indices have 2, 3 or 4 bits. A row has one table, or one for every 1, 2, ... groups of
+// 32 columns.
 //
 //   | table | cell of 64 columns | cell | ... | table | cell | ...      a table before the cell in which it begins
 //
@@ -11,13 +11,12 @@
 //         2 bits   [group][2 planes][row]           as q2_0 has them (matmul_pack.h): byte k of plane p has columns
 //                                                   4 p + k, 4 p + k + 8 ... of the group
 //
-// A vector is 64 bytes. Its 16-byte lanes have what belongs to four rows: lane i of a table the levels of rows 4 i to 4
-// i + 3 of the part, one after the other, in as many vectors as that takes; lane i of vector q of a cell the indices of
-// row 4 i + q. Four-byte words of the levels that four such vectors represent, transposed, are then vectors with a row
-// in each lane. With 2 bits a lane has the tables of the same four rows as a lane of a plane, and no transposition is
-// needed.
+// A vector has 64 bytes, in lanes of 16 bytes. Lane i belongs to rows 4 i to 4 i + 3 of the part. In a table, it has
+// the levels of these rows, one after the other, in one or more vectors. In vector q of a cell, it has the indices of
+// row 4 i + q. So if four vectors of a cell are looked up and their four-byte words are transposed, each lane has a
+// row. With 2 bits, a lane of a table and a lane of a plane have the same four rows, and no transposition is needed.
 //
-// Rows beyond the matrix and columns beyond the row have the index 0. Indices of 1 bit take 2.
+// Rows beyond the matrix and columns beyond the row have the index 0. Indices of 1 bit are stored in 2 bits.
 #pragma once
 
 #include <cstdint>
@@ -34,19 +33,19 @@ inline constexpr int64_t kTable16CellColumns = 64;
 [[gnu::always_inline]] constexpr int64_t table16_table_bytes(int bits) {
   return table16_levels_bytes(bits) + kTable16Rows * 4;
 }
-// Place of a row's levels in a table.
+// Returns the byte offset of a row's levels in a table.
 constexpr int64_t table16_levels_at(int bits, int64_t row) {
   const int64_t part = row / 16, lane = row % 16 / 4, byte = row % 4 << bits;
   return part * (16 << bits) + byte / 16 * 64 + lane * 16 + byte % 16;
 }
 
-// Where a panel's tables and cells are.
+// The offsets of a panel's tables and cells.
 struct Table16Panel {
   int bits = 0;
   int64_t cells = 0;
   int64_t groups = 0;  // groups of 32 columns that share a table
 
-  // Tables that begin before a group.
+  // Returns the number of tables that begin before `group`.
   constexpr int64_t tables_before(int64_t group) const { return (group + groups - 1) / groups; }
   constexpr int64_t tables() const { return tables_before(2 * cells); }
   constexpr int64_t cell_at(int64_t cell) const {

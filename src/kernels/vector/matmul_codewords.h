@@ -1,11 +1,11 @@
-// Products with words of eight weights (codebook_products.h), as with Q8_0. Only the way from a panel
-// (matmul_codewords_pack.h) to a group's levels differs.
+// Products with words of eight weights (codebook_products.h). They are those of Q8_0, except that a group's levels are
+// looked up in tables of words (matmul_codewords_pack.h).
 //
 //   words of half the rows of a vector, 8 bytes each, added over the books    a: rows 0 1 4 5 ..   b: rows 2 3 6 7 ..
 //   their even and odd 4-byte words                                           W[2i], W[2i + 1], a row in each lane
 //
-// That is done once for all tokens of a tile. A table of 65536 words takes 512 KB, so with 16 bits the second level of
-// cache limits the speed. Included only by files compiled for one instruction set.
+// The look-up is done once for all tokens of a tile. A table of 65536 words takes 512 KB, so with 16 bits the L2 cache
+// limits the speed. Included only by files compiled for one instruction set.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ static_assert(kCodewordRows == kPanelRows);
 
 inline constexpr int64_t kLargeTables = 32 << 10;
 
-// Levels W[0..7] of 32 columns of the rows of a vector, from row `lane` of the panel on.
+// Looks up levels W[0..7] of 32 columns for one vector of rows, from row `lane` of the panel on.
 template <typename V, typename Index, int64_t lane>
 [[gnu::always_inline]] inline void look_up_words(const CodewordTables& tables, const uint8_t* group,
                                                  typename V::I (&w)[8]) {
@@ -79,7 +79,7 @@ struct CodewordPanels {
     });
   }
 
-  // Once for many tokens, so that products exist once.
+  // For many tokens: not inlined, so that the products are compiled once.
   [[gnu::noinline]] void load_turn(int turn, const uint8_t* panel, const uint8_t* group, Levels32& out) const {
     unroll<kTurns>([&](auto one) __attribute__((always_inline)) {
       if (turn != one) return;
@@ -143,7 +143,8 @@ struct CodewordPanels {
   }
 };
 
-// Reads a table that is larger than L1 in order: its lines would otherwise arrive one miss after the other.
+// Prefetches a table that is larger than L1 in order. Otherwise its lines would be loaded one cache miss after the
+// other.
 inline void prefetch_words(const CodewordTables& tables) {
   const int64_t bytes = tables.books * kCodewordColumns << tables.bits;
   if (bytes > kLargeTables) prefetch_start(reinterpret_cast<const uint8_t*>(tables.words), bytes);

@@ -1,20 +1,20 @@
-// The float matmul of every instruction set (F32, F16, BF16 weights), written over a weight type W (matmul_float_*.cc,
-// matmul_bf16_*.cc): lanes are rows, steps of W::kStep columns are contiguous. A panel (matmul_pack.h) is W::kPanels
-// vectors of rows, step by step, so that any number of tokens reads one stream.
+// The float matmul of every instruction set (F32, F16, BF16 weights), written for a weight type W (matmul_float_*.cc,
+// matmul_bf16_*.cc). Lanes are rows; steps of W::kStep columns are contiguous. A panel (matmul_pack.h) has W::kPanels
+// vectors of rows for each step, so that any number of tokens reads it as one stream.
 //
-// A register tile of one panel by T tokens: per step, R weight vectors and T broadcasts feed R * T fused multiply-adds.
-// One and two tokens have too few chains of multiply-adds to hide their latency and process P panels together, each its
-// own stream.
+// A register tile is one panel by T tokens. In each step, R weight vectors and T broadcasts feed R * T fused
+// multiply-adds. One or two tokens have too few chains of multiply-adds to hide the latency, so they process P panels
+// together, each of which is a separate stream.
 //
 //             token 0  token 1 ... token T-1
 //   vector 0   acc      acc          acc
 //   vector R-1 acc      acc          acc
 //
-// Many tokens process the columns in blocks, which stay in L2 while every token passes; the sums are kept in y, and the
-// last tile of a block prefetches the next one.
+// Many tokens process the columns in blocks, which stay in L2 while all tokens use them. The sums are kept in y. The
+// last tiles of a block prefetch the next block.
 //
 // Every accumulator takes the steps in ascending order, so the bits do not depend on R, T, P, blocks or the number of
-// tokens. Included only by files compiled for one instruction set; all of it is in an unnamed namespace.
+// tokens. Included only by files compiled for one instruction set; everything is in an unnamed namespace.
 #pragma once
 
 #include <cstdint>
@@ -32,37 +32,38 @@ template <typename W>
   return (cols + W::kStep - 1) / W::kStep;
 }
 
-inline constexpr int64_t kBlockBytes = 256 << 10;  // per panel
-// Prefetch distances in bytes, over all panels that are processed together: to L1, and from there to L2.
+inline constexpr int64_t kBlockBytes = 256 << 10;  // bytes of a block in each panel
+// Prefetch distances in bytes, over all panels that are processed together: to L1, and, in addition to that, to L2.
 inline constexpr int64_t kPrefetchFloat = 2048;
 inline constexpr int64_t kPrefetchFloatBeyond = 4096;
-// Tiles of a block that prefetch the next block, each its share: this keeps memory busy all the time instead of in
-// bursts. With two tiles of 8 tokens this increased throughput from 360 to 505 GFLOP/s on a core that streams its
-// weights from memory.
+// Number of tiles of a block that prefetch the next block, each a share of it, so that memory is used steadily instead
+// of in bursts. With two tiles of 8 tokens, this increased throughput from 360 to 505 GFLOP/s on a core that streams
+// its weights from memory.
 inline constexpr int64_t kPrefetchTiles = 4;
 
-// BF16 tokens of a tile are widened to f32 for two panels at once: as operands of the multiply-adds they then cost a
-// load, where widening each broadcast cost a second instruction on the ports of the multiply-adds.
-inline constexpr int64_t kWideColumns = 256;  // columns of kTile tokens, 12 KB: L1 has room for two panels in addition
+// BF16 tokens of a tile are widened to f32 once for two panels. The multiply-adds can then load them directly. Widening
+// each broadcast would take a second instruction on the ports of the multiply-adds.
+// Number of columns of kTile widened tokens: 12 KB, so that two panels also fit into L1.
+inline constexpr int64_t kWideColumns = 256;
 template <typename W>
 inline constexpr bool kWidens = W::kColumnParts == 2 && requires {
   W::widen_row;
 };
 
-// Columns of a panel, and addresses to prefetch meanwhile.
+// A range of columns in a panel, and the addresses to prefetch meanwhile.
 struct Steps {
   int64_t begin, end;
   int64_t prefetch;       // bytes from the first step
   int64_t prefetch_step;  // bytes per step; 0: none
 };
 
-// The activations of a tile from column steps.begin on: as encoded, or widened to f32.
+// The activations of a tile from column steps.begin on, either as encoded or widened to f32.
 struct TileTokens {
   const uint8_t* x;
   int64_t stride;  // bytes
 };
 
-// Columns [steps.begin, steps.end) of P panels, the first of which starts at `row`, times T tokens from `token` on.
+// Multiplies columns [steps.begin, steps.end) of P panels, from `row` on, by T tokens, from `token` on.
 template <typename W, int T, int P, bool kWide = false>
 void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, TileTokens tokens, Steps steps) {
   constexpr int R = P * W::kPanels;
@@ -109,7 +110,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, TileTokens t
     unroll<W::kColumnParts>([&](auto part) __attribute__((always_inline)) {
       if constexpr (part > 0)
         asm("" : "+r"(x), "+r"(w));  // otherwise earlier loads stay live, and sums are spilled for them
-      if constexpr (R > T) {         // the smaller operand stays in registers
+      if constexpr (R > T) {         // the operand with fewer vectors stays in registers
         typename W::V values[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) values[t] = token_value(part, t);
@@ -140,8 +141,8 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, TileTokens t
   }
 }
 
-// Columns of one block of `panels` panels times every token, three or more, in as few tiles as kTile allows, of nearly
-// equal size: none has fewer than three tokens.
+// Multiplies one block of columns of `panels` panels by all tokens, of which there are at least three. The tokens are
+// split into as few tiles of nearly equal size as kTile allows, so no tile has fewer than three tokens.
 template <typename W, bool kWide>
 void multiply_block(const MatmulArgs& a, int64_t row, int64_t panels, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {
@@ -171,7 +172,8 @@ void multiply_block(const MatmulArgs& a, int64_t row, int64_t panels, Steps step
   (std::make_integer_sequence<int, W::kTile - 2>{});
 }
 
-// All rows from `row` on times T tokens, one or two, P panels together, and the remaining panels in smaller groups.
+// Multiplies all rows from `row` on by T tokens (one or two), P panels together, and the remaining panels in smaller
+// groups.
 template <typename W, int T, int P>
 void multiply_together(const MatmulArgs& a, int64_t row) {
   constexpr int64_t kRows = W::kPanels * W::kLanes;
@@ -182,7 +184,7 @@ void multiply_together(const MatmulArgs& a, int64_t row) {
   if constexpr (P > 1) multiply_together<W, T, P / 2>(a, row);
 }
 
-// All rows times every token, three or more, in blocks of `block` steps at most.
+// Multiplies all rows by all tokens (at least three), in blocks of at most `block` steps.
 template <typename W, bool kWide>
 void multiply_blocks(const MatmulArgs& a, int64_t tiles, int64_t block) {
   constexpr int64_t kRows = W::kPanels * W::kLanes;

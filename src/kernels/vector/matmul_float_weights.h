@@ -1,5 +1,6 @@
-// The weight types of matmul_float.h (F32, F16, BF16) by fused multiply-add, and those of matmul_f8.h by way of f16. L
-// is the lanes of an instruction set; besides what those files need, it has:
+// The weight types of matmul_float.h (F32, F16, BF16), which use fused multiply-adds, and those of matmul_f8.h, which
+// convert to f16. L has the operations of an instruction set. In addition to those that matmul_float.h and matmul_f8.h
+// use, it has:
 //
 //   load_f32(p), load_f16(p), broadcast_f32(p)
 //   load_bf16<part>(p), broadcast_bf16<part>(p)   the first or second of each pair of columns
@@ -48,8 +49,8 @@ struct F16Weights : F32Weights<L> {
   }
 };
 
-// Pairs are widened one column at a time: two columns per vector would not fit in registers together with the sums, and
-// each sum must add its columns in ascending order.
+// Pairs are widened one column at a time, because two columns for each vector would not fit into registers together
+// with the sums, and each sum must add its columns in ascending order.
 template <typename L>
 struct Bf16Weights : L {
   using F = typename L::F;
@@ -71,8 +72,8 @@ struct Bf16Weights : L {
   static F multiply_add(V w, V x, F acc) { return L::fma_in_order(w, x, acc); }
 };
 
-// Shifted into place, an E4M3 is the f16 of 2^-8 times its value, including subnormals. The fold's scale restores the
-// factor exactly. NaN codes are already in the scale (pack_f8_panels).
+// An E4M3 that is shifted to the place of an f16 has 2^-8 times its value, also for subnormals. The fold's scale
+// includes the factor 2^8, which is exact. NaN codes are already in the scale (pack_f8_panels).
 template <typename L>
 struct F8Weights : L {
   using F = typename L::F;

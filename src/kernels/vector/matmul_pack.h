@@ -1,18 +1,17 @@
-// The packed layouts that the vector matmul kernels read. Rows are packed in panels (one row per 32-bit lane
-// of a vector), so one layout serves one token and many, and each row is summed on its own in a fixed order.
+// The packed layouts that the vector matmul kernels read. Rows are packed in panels, with one row in each 32-bit lane
+// of a vector. So one layout serves one token and many tokens, and each row is summed separately in a fixed order.
 //
-// Float panel of `lanes` rows (two vectors, for FP8 one): for each step of `k_step` columns, `lanes` rows of k_step
+// A float panel has `lanes` rows (two vectors; one for FP8). Each step of `k_step` columns has `lanes` rows of k_step
 // adjacent values:
 //
 //   step 0: | r0: w[0..k_step) | r1: w[0..k_step) | ... | r(lanes-1) |   step 1: | r0: w[k_step..) | ...
 //
-// Quantized panel, kPanelRows = 32 rows for any vector width, so that a matrix is one stream of memory: a run of cells,
-// one for each 64 columns (32-value blocks) or 256 columns (super-blocks), each whole cache lines:
+// A quantized panel has kPanelRows = 32 rows for any vector width. It is a sequence of cells, one for each 64 columns
+// (32-value blocks) or 256 columns (super-blocks). A cell consists of whole cache lines:
 //
 //   | scales | minimums | fields | high fields | shared bits | group 0 planes | group 1 planes | ... |
 //
-// in the order in which a kernel needs them: memory then delivers what is needed next, and no kernel waits for a line
-// of scales stored behind all the levels.
+// This is the order in which a kernel needs the parts, so a matrix is read as one stream of memory.
 //
 //   planes   A group's 32 columns make 8 wide vectors W[0..7] of 32 lanes (128 bytes); lane r of W[j] holds the levels
 //            of row r, columns 4j..4j+3, a byte each (the operand of vpdpbusd). With L low bits, plane p (p < L) holds
@@ -35,8 +34,9 @@
 //
 //   shared   a word of 32 bits a row; bit 4 g + i is that of columns 8i .. 8i + 7 of group g: QuantShape::shared_bit.
 //
-// Panels of formats with codes (LevelTable::codes) begin with a cache line: 16 codes, the same raised by 128, and the
-// format's unit in f32. So do those with a scale for the matrix (e4m3), without codes; it is a factor of the unit.
+// Panels of formats with codes (LevelTable::codes) begin with a head of one cache line: 16 codes, the codes plus 128,
+// and the format's unit in f32. Panels of formats with a scale for the matrix (e4m3) have a head without codes; the
+// scale is a factor of the unit.
 //
 // Rows beyond the matrix and groups beyond the row are zero.
 //
@@ -53,16 +53,16 @@
 namespace millrace {
 
 inline constexpr int64_t kPanelRows = 32;
-inline constexpr int64_t kRaisedCodesAt = 16;  // in a panel's head
+inline constexpr int64_t kRaisedCodesAt = 16;  // offset in a panel's head
 inline constexpr int64_t kFormatUnitAt = 32;
 
 struct QuantCell {
-  int64_t head_bytes = 0;  // bytes of the panel before its cells
+  int64_t head_bytes = 0;  // bytes of the panel's head, before its cells
   int64_t groups = 0;      // groups of 32 columns
   int64_t planes = 0;
-  int64_t plane_bytes = 0;  // one plane of one group
+  int64_t plane_bytes = 0;  // bytes of one plane of one group
   int64_t group_bytes = 0;
-  // Offsets in the cell; the scales are at its start.
+  // Byte offsets in the cell; the scales are at offset 0.
   int64_t min_at = 0;
   int64_t field_at = 0;
   int64_t high_field_at = 0;
@@ -89,7 +89,7 @@ struct QuantCell {
   return cell;
 }
 
-// The field of sub-scale (or sub-minimum) i of a block.
+// Returns the field of sub-scale (or sub-minimum) i of a block.
 [[gnu::always_inline]] constexpr int sub_field(const QuantShape& shape, int i, bool minimum) {
   if (!shape.has_min) return i;
   if (shape.sub == SubScales::per32) return 2 * i + (minimum ? 1 : 0);
@@ -100,30 +100,30 @@ struct QuantCell {
   return (cols + cell.groups * 32 - 1) / (cell.groups * 32);
 }
 
-// Panel stride: cells are whole cache lines.
+// Returns the bytes of a panel, a multiple of the cache line.
 [[gnu::always_inline]] constexpr int64_t quant_panel_bytes(const QuantCell& cell, int64_t cols) {
   return cell.head_bytes + quant_cells(cell, cols) * cell.bytes;
 }
 
-// Returns the registered format of that name if its activations are of that kind; otherwise null, and its kernel is not
+// Returns the registered format with this name if it uses this activation; otherwise null, and its kernel is not
 // registered.
 const Format* float_format(const char* name, Activation activation);
 
-// Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
-// index in quant_source_at(); null `scales`: none.
+// Packs rows [row_begin, row_end) of a stored matrix. row_begin: a multiple of kPanelRows. `source`: the format's index
+// in quant_source_at(). `scales`: may be null.
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                        int64_t row_end, uint8_t* packed, const BlockScales* scales = nullptr);
 
-// Variant for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
+// Variant for plain values of value_bytes each. A panel has lanes * align(cols, k_step) * value_bytes bytes.
 void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
                        int64_t row_begin, int64_t row_end, uint8_t* packed);
 
-// Bytes per fold of an FP8 panel (matmul_f8.h), and the packer of these panels.
+// Bytes of a fold in an FP8 panel (matmul_f8.h). pack_f8_panels() packs these panels.
 [[gnu::always_inline]] constexpr int64_t f8_fold_bytes(int64_t lanes) { return (kFoldColumns + 4) * lanes; }
 void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
                     int64_t row_begin, int64_t row_end, uint8_t* packed);
 
-// Adds the kernels of the formats that other formats carry: the kernels of the carriers, with different packing.
+// Adds kernels for the carried formats: the kernels of their carriers, with other packing functions.
 void add_carried_kernels(KernelTable& table);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// The packing described in matmul_pack.h, over vectors V that hold 16 bytes of each of V::kRows rows (Bytes16,
-// Bytes64): a cell of 32 rows at a time, directly from stored blocks to planes, 4 V::kRows rows together. Vector i of
-// four has rows i, i + 4 and so on, so that a transposition within each 16 bytes leaves a plane's words in the order of
+// Packs stored blocks to the planes described in matmul_pack.h. Written for a vector type V that holds 16 bytes of each
+// of V::kRows rows (Bytes16, Bytes64). It packs a cell of 32 rows at a time, 4 V::kRows rows together. Vector i of four
+// has rows i, i + 4 and so on, so that a transposition within each 16 bytes leaves a plane's words in the order of
 // rows:
 //
 //   stored blocks                            words: each row's share of the planes       planes
@@ -10,9 +10,9 @@
 // Meanwhile the stored rows of the next panel are prefetched, because 32 rows are too many streams for the hardware's
 // prefetcher.
 //
-// Blocks that are no planes of bits (codebooks of vectors, ternary digits) are first split into a byte a level, a block
-// of every row at a time. Everything is in an unnamed namespace, and nothing calls inline functions of others: each
-// file that includes it is compiled for its own instruction set.
+// Blocks without bit fields (codebooks of vectors, ternary digits) are first split into one byte for each level, one
+// block of every row at a time. Everything is in an unnamed namespace and calls no inline functions from other headers,
+// because each file that includes this one is compiled for another instruction set.
 #pragma once
 
 #include <cstring>
@@ -34,7 +34,7 @@ constexpr std::string_view kQuantFormatNames[] = {
     "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0", "e8p",  "q2_g64", "q2_g128", "q3_g64", "q3_g128", "q8_4of8", "q4_4of8"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
-// True if blocks of this shape are split first; see quant_shape.cc.
+// true: blocks of this shape are split first; see quant_shape.cc
 template <int N>
 constexpr bool kCarries =
     kQuantShapes[N].table == LevelTable::codes ||
@@ -42,7 +42,7 @@ constexpr bool kCarries =
 
 template <int N>
 constexpr int kPlanes = static_cast<int>(quant_cell(kQuantShapes[N]).planes);
-// Vectors of four words of each row, a word for each plane.
+// Number of vectors that hold four words of each row; each plane has one word.
 template <int N>
 constexpr int kWordVectors = (kPlanes<N> + 3) / 4;
 
@@ -79,7 +79,7 @@ inline void place_split_scales(const QuantBlock& raw, int64_t group, int row, ui
   }
 }
 
-// Levels of a stored block.
+// Writes the scales of one row's stored block to lane `row` of the cell.
 template <int N>
 inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
@@ -100,7 +100,7 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   }
 }
 
-// The bits that eight columns share, of one row's split block.
+// Writes the bits that eight columns share, from one row's split block.
 template <int N>
 inline void place_shared_bits(const QuantBlock& raw, int row, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
@@ -112,8 +112,8 @@ inline void place_shared_bits(const QuantBlock& raw, int row, uint8_t* out) {
   }
 }
 
-// Lines that are prefetched while a cell is packed, a share after every few rows. Prefetching all at once would wait
-// for memory before anything is packed.
+// Lines to prefetch while a cell is packed, a share after every few rows. If all were prefetched at once, packing would
+// have to wait for memory.
 struct CellAhead {
   const uint8_t* at = nullptr;
   const uint8_t* end = nullptr;  // end of the shares so far
@@ -143,7 +143,7 @@ struct QuantPacker {
 
   static Bytes or_left(Bytes low, Bytes high, int bits) { return V::bits_or(low, V::shift_left(high, bits)); }
 
-  // Where the bytes of a vector's rows are, in stored blocks or the levels of split ones.
+  // Addresses of a vector's rows, in stored blocks or in the levels of split blocks.
   struct RowBytes {
     const uint8_t* first = nullptr;
     int64_t stride = 0;  // from one row of the vector to the next
@@ -152,19 +152,19 @@ struct QuantPacker {
   };
   static Bytes load(RowBytes rows) { return V::load_rows(rows.first, rows.stride); }
 
-  // The 32 levels of a group: values 0..15 and 16..31, one byte each.
+  // The 32 levels of a group, one byte each: values 0..15 and 16..31.
   struct GroupLevels {
     Bytes low, high;
   };
 
-  // Bytes 0 .. 3, four times each.
+  // Returns bytes 0 .. 3 of a word, four times each.
   static Bytes four_times(RowBytes word) {
     Bytes pairs = V::load_words(word.first, word.stride);
     pairs = V::low8(pairs, pairs);
     return V::low16(pairs, pairs);
   }
 
-  // Bit i of the word as bit kBit of byte i.
+  // Returns bit i of the word as bit kBit of byte i.
   template <int kBit>
   [[gnu::always_inline]] static GroupLevels bits_of(RowBytes word) {
     const Bytes select = V::set_quads(0x8040201008040201ull);
@@ -176,7 +176,7 @@ struct QuantPacker {
     return {expand(V::low32(pairs, pairs)), expand(V::high32(pairs, pairs))};
   }
 
-  // Fields of two bits, four a byte.
+  // Unpacks fields of two bits, four from each byte.
   [[gnu::always_inline]] static Bytes sixteen_pairs(RowBytes word) {
     const Bytes bytes = four_times(word);
     Bytes out = V::bits_and(bytes, V::set_quads(0x0000000300000003ull));
@@ -198,7 +198,7 @@ struct QuantPacker {
     return {or_left(low.low, high.low, bits), or_left(low.high, high.high, bits)};
   }
 
-  // Group g of a stored block, in the order of the split functions of quant_shape.cc.
+  // Returns the levels of group g of a stored block, in the order of the split functions of quant_shape.cc.
   template <int N>
   [[gnu::always_inline]] static GroupLevels levels(RowBytes b, int g) {
     constexpr std::string_view kFormat = kQuantFormatNames[N];
@@ -251,8 +251,8 @@ struct QuantPacker {
     }
   }
 
-  // The n planes of fields of n bits, fewer than 8: W[j], j = 0..7, are the words of v.low and v.high, and word p, of
-  // plane p, packs W[p], W[p + n] ... side by side.
+  // Returns the n planes of fields of n bits, n < 8. The words of v.low and v.high are W[j], j = 0..7. Word p of the
+  // result, for plane p, packs W[p], W[p + n] ... side by side.
   template <int n>
   [[gnu::always_inline]] static Bytes planes_of(GroupLevels v) {
     Bytes planes = or_left(v.low, v.high, 4);  // W[j] | W[j + 4] << 4
@@ -264,7 +264,7 @@ struct QuantPacker {
   template <int N>
   [[gnu::always_inline]] static void row_words(GroupLevels v, Bytes (&words)[kWordVectors<N>]) {
     constexpr QuantShape kShape = kQuantShapes[N];
-    if constexpr (kShape.four_of_eight) {  // words as they are
+    if constexpr (kShape.four_of_eight) {  // words are not changed
       words[0] = v.low;
       if constexpr (kWordVectors < N >> 1) words[1] = v.high;
     } else if constexpr (kShape.low_bits == 8) {
@@ -285,7 +285,7 @@ struct QuantPacker {
     }
   }
 
-  // Writes word p of 4 V::kRows rows, from `row` on, to plane p.
+  // Writes word p of each of 4 V::kRows rows, from `row` on, to plane p.
   template <int N>
   [[gnu::always_inline]] static void store_words(const Bytes (&words)[4][kWordVectors<N>], int row, uint8_t* planes) {
     unroll<kWordVectors<N>>([&](auto v) {
@@ -298,7 +298,7 @@ struct QuantPacker {
     });
   }
 
-  // One group of a cell; rows from `rows` on are zero, and with vectors of several rows there are none.
+  // Packs one group of a cell. Rows from `rows` on are zero; vectors of several rows need a full cell.
   template <int N, typename RowLevels>
   static void pack_group(const RowLevels& row_levels, int rows, uint8_t* planes, CellAhead& ahead) {
     for (int row = 0; row < kRows; row += 4 * V::kRows) {
@@ -320,8 +320,9 @@ struct QuantPacker {
     }
   }
 
-  // One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` their number.
-  // `split`: how blocks are split where N carries their format; else null.
+  // Packs one cell. `rows`: its number of rows; the other rows are zero. `block`: first block of the first row in the
+  // cell. `blocks`: number of blocks of a row in the cell. `split`: splits a block, if N carries the format of the
+  // blocks; otherwise null.
   template <int N>
   static void pack_cell(Split split, const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks,
                         int rows, CellAhead ahead, uint8_t* out) {
@@ -359,7 +360,7 @@ struct QuantPacker {
     }
   }
 
-  // Packs a format of shape N; `index`: in quant_source_at().
+  // Packs rows of a format with shape N. `index`: the format's index in quant_source_at().
   template <int N>
   static void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                           int64_t row_end, uint8_t* packed, const BlockScales* scales) {
@@ -400,8 +401,8 @@ constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>)
   return kPack[index];
 }
 
-// Returns the function for a format's index in quant_source_at(); null if its blocks have more groups than the
-// carrier's.
+// Returns the packing function for a format's index in quant_source_at(); null if its blocks have another number of
+// groups than the carrier's.
 template <typename V>
 PackPanels panels_packer(int source) {
   const QuantSource& from = *quant_source_at(source);

@@ -1,9 +1,9 @@
-// The quantized matmul of every instruction set, written over a vector type V (matmul_vector_*.h, matmul_quant_*.cc):
-// lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are processed together.
+// The quantized matmul of every instruction set, written for a vector type V (matmul_vector_*.h, matmul_quant_*.cc).
+// Lanes are rows. R vectors of a panel's rows (parts, see matmul_pack.h) are processed together.
 //
-// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then multiplied with every
-// token of the tile, T = V::kTileTokens at a time, so that T R independent chains of dots hide each other's latency
-// (bytes that need no unpacking are read in place, by one token, on AVX2 by up to eight):
+// For each group of 32 columns, the level vectors W[0..7] of R parts are unpacked once and then multiplied by every
+// token of the tile. T = V::kTileTokens tokens are processed at a time, so that T * R independent chains of dots hide
+// their latency. (8-bit levels need no unpacking; they are read in place for one token, on AVX2 for up to eight.)
 //
 //   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
 //     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           10 of dots, the rest for x and scales
@@ -11,9 +11,9 @@
 //     ...                           ...                ...
 //   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) are kept in L1
 //
-// A row's sum processes groups in ascending order for any R, T, tile and number of tokens: always the same bits.
-// The arithmetic is defined in kernels/quant_shape.h. Included only by files compiled for one instruction set;
-// everything is in an unnamed namespace so that nothing is shared between them.
+// A row's sum processes groups in ascending order, so its bits do not depend on R, T, the tile or the number of tokens.
+// kernels/quant_shape.h defines the arithmetic. Included only by files compiled for one instruction set; everything is
+// in an unnamed namespace, so that these files share no code.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ namespace millrace {
 namespace {
 
 inline constexpr int64_t kTokenTile = 32;
-inline constexpr int64_t kFewTiles = 2;  // number of tiles of tokens: Meets::few
-// With this many tokens or more, y is larger than the caches near a core, and the distance of its rows is often a
-// multiple of 4096 bytes: the stores of a tile would all miss in a few sets and delay the next panel's sums. Streaming
-// stores bypass the caches.
+inline constexpr int64_t kFewTiles = 2;  // maximum number of tiles of tokens for Meets::few
+// Minimum number of tokens for streaming stores, which bypass the caches. With this many tokens, y is larger than the
+// caches near a core, and the distance of its rows is often a multiple of 4096 bytes. Normal stores of a tile would
+// then all miss in a few cache sets and delay the next panel's sums.
 inline constexpr int64_t kManyTokens = 128;
-inline constexpr int64_t kTileBytes = 640 << 10;  // a token tile's activations: well within an L2 of 1 MB
+inline constexpr int64_t kTileBytes = 640 << 10;  // maximum bytes of a tile's activations, well within an L2 of 1 MB
 
-// acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
+// Adds one group of R parts times T tokens to acc[t][r]. `x`: the group's record in the first token's row.
 template <int T, typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void multiply_group(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
                                                   int64_t x_stride, typename V::F (*acc)[R]) {
@@ -42,7 +42,7 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
   const uint8_t* row[T];
   repeat<T>([&](int t) __attribute__((always_inline)) { row[t] = x + t * x_stride; });
   I dot[T][R];
-  // The dots start at -offset times the activations' sum; first(row): that of token t.
+  // The dots start at -offset times the activations' sum; first(row) returns this value for a token.
   auto start = [&](auto&& first) __attribute__((always_inline)) {
     repeat<T>([&](int t) __attribute__((always_inline)) {
       I value = V::zero();
@@ -88,7 +88,7 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
       F scale = V::broadcast_f32(row[t] + kQ8ScaleAt);
       repeat<R>([&](int r) __attribute__((always_inline)) {
         F sum = V::fma(group.part[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
-        if constexpr (S.has_min) {  // the sums are negated
+        if constexpr (S.has_min) {  // x has negated sums
           I pair = V::pairs(V::broadcast32(row[t] + kQ8SumsAt), V::broadcast32(row[t] + kQ8SumsAt + 4));
           sum = V::fma(group.part[r].minimum, V::to_float(V::dot_pairs(group.part[r].minimums, pair)), sum);
         }
@@ -98,11 +98,11 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
   }
 }
 
-// Splits a number of tokens into tiles of at most `most`, as evenly as possible, so that no tile has only one or two
-// chains.
+// Splits tokens into tiles of at most `most` tokens, as evenly as possible, so that no tile has only one or two chains
+// of dots.
 struct TileCut {
-  int64_t tiles = 0;   // tiles of all sizes
-  int64_t longer = 0;  // this many of the first tiles have one token more than `size`
+  int64_t tiles = 0;   // number of tiles
+  int64_t longer = 0;  // number of first tiles that have one token more than `size`
   int64_t size = 0;
 };
 inline TileCut cut_tiles(int64_t tokens, int64_t most) {
@@ -110,7 +110,7 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
   return {tiles, tokens % tiles, tokens / tiles};
 }
 
-// Tokens of the largest tile.
+// Returns the maximum number of tokens in a tile.
 template <typename V, int N>
 constexpr int tile_tokens(Meets meets) {
   const bool wide = kQuantShapes[N].whole_bytes() && meets == Meets::few && V::kFewTokens > 0;
@@ -134,18 +134,18 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
   using G = Group<V, N, R, kMeets, kLines>;
   if constexpr (G::kDirect ? kMax > V::template kTileTokens<Levels<V, N>> : G::kSpreads) {
     multiply(0, group);
-    if (cut.tiles > 1) multiply(1, group.prefetched());  // few are two tiles at most
+    if (cut.tiles > 1) multiply(1, group.prefetched());  // few tokens have at most two tiles
   } else {
     for (int64_t tile = 0; tile < cut.tiles; ++tile) multiply(tile, group);
   }
 }
 
-// The activations that a panel is multiplied with.
+// The activations by which a panel is multiplied.
 struct Tokens {
   const uint8_t* x = nullptr;
   int64_t stride = 0;   // bytes
   int64_t count = 0;    // <= kTokenTile
-  int64_t unit_at = 0;  // place of a row's unit
+  int64_t unit_at = 0;  // byte offset of a row's unit
 
   template <typename V>
   typename V::F unit(int64_t t) const {
@@ -153,7 +153,7 @@ struct Tokens {
   }
 };
 
-// acc = the first `most_turns` times R parts of a panel times the tokens, R parts at a time, so that memory is one
+// Multiplies the first most_turns * R parts of a panel by the tokens, R parts at a time, so that memory is read as one
 // stream.
 template <typename V, int N, int R, Meets kMeets>
 void multiply_panel(const uint8_t* panel, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
@@ -210,7 +210,7 @@ void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typenam
   });
 }
 
-// Panels of cells, as QuantKernel multiplies them.
+// Multiplies panels of cells, for QuantKernel.
 template <typename V, int N>
 struct CellPanels {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -243,7 +243,8 @@ struct CellPanels {
   }
 };
 
-// One format on one vector type, or a codebook, whose panels are others (matmul_weight_tables.h, matmul_codewords.h).
+// The kernel for one format and one vector type. Codebooks use other `Panels` (matmul_weight_tables.h,
+// matmul_codewords.h).
 template <typename V, int N, typename Panels = CellPanels<V, N>>
 struct QuantKernel {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
@@ -279,14 +280,15 @@ struct QuantKernel {
     if (past_caches) V::fence();
   }
 
-  // Unit of token t, times the unit of the format.
+  // Returns the unit of token t times the unit of the format.
   [[gnu::always_inline]] static typename V::F unit_of(const uint8_t* panel, const Tokens& tokens, int64_t t) {
     const typename V::F unit = tokens.template unit<V>(t);
     if constexpr (kCell.head_bytes > 0) return V::mul(unit, V::broadcast_f32(panel + kFormatUnitAt));
     return unit;
   }
 
-  // y[t][0..rows) = panel times token t; uses streaming stores if requested and if y is in whole vectors.
+  // Computes y[t][0..rows) = panel times token t. Uses streaming stores if `past_caches` is true and y is in whole
+  // vectors.
   static void run_panel(const Panels& panels, const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y,
                         int64_t y_stride, int64_t rows, bool past_caches) {
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;

@@ -1,7 +1,7 @@
-// One group of 32 columns of a quantized panel (matmul_pack.h), ready to multiply: levels unpacked from their
-// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc,
-// matmul_vector_*.h). Included only by files compiled for one instruction set; everything is in an
-// unnamed namespace so that nothing is shared between them.
+// Loads one group of 32 columns of a quantized panel (matmul_pack.h) for multiplication: unpacks levels from their
+// planes, and converts scales and sub-scales to f32. Written for a vector type V (matmul_quant_avx512.cc,
+// matmul_quant_avx2.cc, matmul_vector_*.h). Included only by files compiled for one instruction set; everything is in
+// an unnamed namespace, so that these files share no code.
 #pragma once
 
 #include <bit>
@@ -14,11 +14,11 @@
 namespace millrace {
 namespace {
 
-// The requirements of V on the level vectors that it multiplies.
+// The form of levels that V multiplies.
 template <typename V, int N>
 struct Levels {
   static constexpr QuantShape S = kQuantShapes[N];
-  // Levels above 127 stay signed if V has no unsigned dot product that is safe for them.
+  // Signed levels are used if V has no unsigned dot product that is safe for levels above 127.
   static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::codes);
   static constexpr int kOffset = kSigned ? 0 : S.offset;
   static constexpr int kOffsetBits = kOffset == 0 ? 0 : std::countr_zero(static_cast<unsigned>(kOffset));
@@ -28,7 +28,7 @@ struct Levels {
                                                                  : ((1 << S.code_bits()) - 1) * S.step;
 };
 
-// Bytes of a 16-entry table, raised by the offset.
+// Bytes of a 16-entry table, with the offset added.
 struct TableBytes {
   alignas(16) uint8_t at[16];
 };
@@ -38,24 +38,25 @@ constexpr TableBytes table_bytes(const int8_t (&values)[16], int raised) {
   return bytes;
 }
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
-// The highest byte of each 32-bit lane, for all four.
+// Shuffle that copies the highest byte of each 32-bit lane to all its four bytes.
 constexpr TableBytes kTopBytes = {{3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15}};
 
-// Prefetch distances in bytes: to L1 from the current group, and from there to L2. A core has few buffers for lines on
-// their way to L1; if L2 has them already, they leave these soon. With prefetches to L1 alone, 8 KB ahead, one core of
-// a Xeon (Sapphire Rapids class) read 12.2 GB/s while it multiplied 4 tokens by Q8_0, and 15.5 with both; Q4_0 and one
-// token: 13.0 and 15.1 of 16.7. Panels are contiguous, so the end of one prefetches the start of the next.
+// Prefetch distances in bytes: to L1, from the current group; to L2, in addition to the first distance. A core has few
+// buffers for lines that are being loaded to L1. If L2 already has a line, its buffer is free again soon. One core of a
+// Xeon (Sapphire Rapids class) read 12.2 GB/s with prefetches to L1 alone, 8 KB ahead, and 15.5 GB/s with both, while
+// it multiplied 4 tokens by Q8_0. With Q4_0 and one token, it read 13.0 and 15.1 GB/s; plain reads reached 16.7. Panels
+// are contiguous, so the end of a panel prefetches the start of the next one.
 inline constexpr int64_t kPrefetchQuant = 2048;
 inline constexpr int64_t kPrefetchBeyond = 4096;
 
-// A line at the first distance, for both.
+// Prefetches to L1 and L2. `line`: the address at the first distance.
 [[gnu::always_inline]] inline void prefetch_line(const uint8_t* line) {
   __builtin_prefetch(line + kPrefetchBeyond, 0, 2);
   __builtin_prefetch(line);
 }
 
-// Hides the constant from the compiler, which would otherwise count the lines from the cell's end and schedule them out
-// of order.
+// Hides the constant from the compiler. Otherwise, it computes addresses from the cell's end and schedules prefetches
+// out of order.
 [[gnu::always_inline]] inline int64_t prefetch_distance(int64_t distance) {
   asm("" : "+r"(distance));
   return distance;
@@ -65,21 +66,21 @@ inline constexpr int64_t kPrefetchBeyond = 4096;
 template <int N>
 inline constexpr int kGroupLines = (quant_cell(kQuantShapes[N]).bytes / quant_cell(kQuantShapes[N]).groups + 63) / 64;
 
-// kLines of them, to be prefetched while other levels are loaded.
+// kLines cache lines to prefetch while other levels are loaded.
 template <int kLines>
 struct Ahead {
   const uint8_t* lines = nullptr;
 
-  // In ascending order; the compiler spreads them among the loads of the current group. In another order, or in a block
-  // before or after the loads, Q6_K was up to a fifth slower.
+  // Prefetches all lines in ascending order. The compiler spreads the prefetches among the loads of the current group.
+  // In another order, or in a block before or after the loads, Q6_K was up to a fifth slower.
   [[gnu::always_inline]] void ask() const {
     repeat<kLines>([&](int line) __attribute__((always_inline)) { prefetch_line(lines + line * 64); });
   }
 
-  // Prefetches part i of n at this point; compilers would move the built-in. Each instruction is aligned to 16 bytes:
-  // in the loop of one token of Q8_0 on AVX-512, load and prefetch pairs of 15 or 17 bytes reached 0.76 to 0.90 of
-  // plain reads on Zen 5, while 16 bytes reached 0.94 to 0.99, probably because the hardware prefetcher identifies
-  // loads by their address and then interferes. Elsewhere it makes no difference.
+  // Prefetches part i of n exactly here; compilers would move the built-in function. Each instruction is aligned to 16
+  // bytes. On Zen 5, in the loop of one token of Q8_0 with AVX-512, pairs of a load and a prefetch of 15 or 17 bytes
+  // reached 0.76 to 0.90 of the rate of plain reads; pairs of 16 bytes reached 0.94 to 0.99. The reason is probably
+  // that the hardware prefetcher identifies loads by their address. Other loops show no difference.
   template <int i, int n>
   [[gnu::always_inline]] void ask_part() const {
     constexpr int kFirst = i * kLines / n;
@@ -96,18 +97,19 @@ struct Ahead {
   }
 };
 
-// Prefetches the start of a piece of work, which no previous group has prefetched.
+// Prefetches the start of a thread's work, which no previous group has prefetched.
 [[gnu::always_inline]] inline void prefetch_start(const uint8_t* cell, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(cell + at);
 }
 
-// How many tokens a group is multiplied with.
+// Number of tokens that a group is multiplied by.
 enum class Meets { one, few, many };
 
-// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking, and one token
-// multiplies them in place. Few tokens do so in two cases: if the bytes are signed, because their two operands would
-// not fit into registers; or if V has registers for the sums of kFewTokens, which then spread the prefetches among
-// their dots. Signed levels are multiplied by their magnitudes, which are stored for many tokens.
+// One group of R parts (vectors of rows) of a panel, ready to multiply. kDirect: 8-bit levels need no unpacking, and
+// are read from memory when they are multiplied. One token does so always. Few tokens do so if the levels are signed,
+// because their two operands would not fit into registers, or if V has registers for the sums of kFewTokens tokens.
+// kSpreads: prefetches are spread among the products. kMagnitudes: for many tokens, the magnitudes of signed levels are
+// computed once and stored.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -116,12 +118,12 @@ struct Group {
   static constexpr bool kDirect = S.whole_bytes() && kMeets <= (kFew ? Meets::few : Meets::one);
   static constexpr bool kSpreads = kDirect || (kMeets == Meets::few && V::template kSpreads<N>);
   static constexpr bool kMagnitudes = V::kByMagnitudes && kSigned && kMeets == Meets::many;
-  static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w is that of pair_columns()
+  static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w has the form of V::pair_columns()
   using I = typename V::I;
   struct Part {
     I w[8];
     I magnitudes[kMagnitudes ? 8 : 1];
-    typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
+    typename V::F scale[2];  // dw; per16: for columns 0..15 and 16..31
     typename V::F minimum;   // mw
     I minimums;              // per16: int16 pairs
   };
@@ -129,14 +131,15 @@ struct Group {
   const uint8_t* planes = nullptr;  // kDirect
   Ahead<kLines> ahead;              // kSpreads
 
-  // W[kFirst + j] of part r. kSpreads: also prefetches a share of the lines, in each tile that has lines to prefetch; j
-  // and r are constants then (steps()).
+  // Returns W[kFirst + j] of part r. With kSpreads, it also prefetches a share of the lines, if there are any; j and r
+  // must then be constants (steps()).
   template <int kFirst, typename J, typename P>
   [[gnu::always_inline]] I level(J j, P r) const {
     if constexpr (kSpreads && !kDirect) ahead.template ask_part<(kFirst + J::value) * R + P::value, 8 * R>();
     if constexpr (kDirect) {
       I bytes = V::load(planes + (kFirst + j) * quant_cell(S).plane_bytes + r * V::kLanes * 4);
-      V::keep_here(bytes);  // otherwise the load sinks, and all prefetches of the group come in one burst
+      // Otherwise the compiler delays the load, and all prefetches of the group are issued in one burst.
+      V::keep_here(bytes);
       ahead.template ask_part<(kFirst + J::value) * R + P::value, 8 * R>();
       return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
     } else {
@@ -144,7 +147,7 @@ struct Group {
     }
   }
 
-  // The group without lines to prefetch. kDirect: its levels are still in memory.
+  // Returns the group without lines to prefetch. With kDirect, its levels are still read from memory.
   [[gnu::always_inline]] Group<V, N, R, kMeets, 0> prefetched() const {
     Group<V, N, R, kMeets, 0> same;
     repeat<R>([&](int r) __attribute__((always_inline)) {
@@ -160,15 +163,15 @@ struct Group {
     return same;
   }
 
-  // |W[j]| of part r, whose value is `level`.
+  // Returns |W[j]| of part r. `level`: W[j].
   [[gnu::always_inline]] I magnitude(int j, int r, I level) const {
     if constexpr (kMagnitudes) return part[r].magnitudes[j];
     return V::abs8(level);
   }
 };
 
-// The bits that eight columns of group g share, of the rows from `lane` on: in each byte of a row's lane, bit 4 + i is
-// that of columns 8i .. 8i + 7.
+// Loads the bits that eight columns of group g share, for the rows from `lane` on. In each byte of a row's lane, bit 4
+// + i is the bit of columns 8i .. 8i + 7.
 template <typename V, int N>
 [[gnu::always_inline]] inline typename V::I load_shared_bits(const uint8_t* cell, int64_t g, int64_t lane) {
   if constexpr (kQuantShapes[N].shared_bit) {
@@ -179,7 +182,7 @@ template <typename V, int N>
   return V::zero();
 }
 
-// Bytes by which four columns of a row are spread over a lane of 32 bits.
+// Shuffle that copies byte kByte of each 32-bit lane to all four bytes of the lane.
 template <int kByte>
 constexpr TableBytes kMaskByte = {{kByte, kByte, kByte, kByte, 4 + kByte, 4 + kByte, 4 + kByte, 4 + kByte,  //
                                    8 + kByte, 8 + kByte, 8 + kByte, 8 + kByte, 12 + kByte, 12 + kByte, 12 + kByte,
@@ -188,12 +191,12 @@ constexpr TableBytes kColumnBit = {{1, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4,
 constexpr TableBytes kBitsBelow = {{0, 1, 3, 7, 0, 1, 3, 7, 0, 1, 3, 7, 0, 1, 3, 7}};
 constexpr TableBytes kBitsAbove = {{14, 12, 8, 0, 14, 12, 8, 0, 14, 12, 8, 0, 14, 12, 8, 0}};
 constexpr TableBytes kLaneFirst = {{0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12}};
-// By the bits of four columns: how many are set, and the same from 3 down.
+// By the mask of four columns: the number of set bits, and 3 minus that number.
 constexpr TableBytes kBitsSet = {{0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4}};
 constexpr TableBytes kBitsSetBack = {{3, 2, 2, 1, 2, 1, 1, 0, 2, 1, 1, 0, 1, 0, 0, 0}};
 
-// W[0..7] of one group of a shape with four_of_eight: stored values are spread to their columns within each row's lane,
-// by indices that the bits of its columns give.
+// Computes W[0..7] of one group of a shape with four_of_eight. Stored values are spread to their columns within each
+// row's lane, by indices that follow from the mask of kept columns.
 template <typename V, int N>
 [[gnu::always_inline]] inline void spread_four_of_eight(const uint8_t* planes, typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -220,8 +223,8 @@ template <typename V, int N>
   });
 }
 
-// W[0..7] of one group from its planes, without the look-up in a table; next(p) is called after the load of plane p of
-// the low bits; `shared` is that of load_shared_bits().
+// Unpacks W[0..7] of one group from its planes, without a look-up in a table. Calls next(p) after the load of plane p
+// of the low bits. `shared`: from load_shared_bits().
 template <typename V, int N, typename Next>
 [[gnu::always_inline]] inline void unpack_codes(const uint8_t* planes, typename V::I shared, const Next& next,
                                                 typename V::I (&w)[8]) {
@@ -260,7 +263,7 @@ template <typename V, int N, typename Next>
   }
 }
 
-// Unpacks codes and looks their levels up, if the format has a table; `head` is the panel's.
+// Unpacks codes and looks up their levels, if the format has a table. `head`: head of the panel.
 template <typename V, int N, typename Next>
 [[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const uint8_t* head, typename V::I shared,
                                                  const Next& next, typename V::I (&w)[8]) {
@@ -274,8 +277,8 @@ template <typename V, int N, typename Next>
   }
 }
 
-// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are split together, once for the
-// eight groups; widening them lane by lane was a third of the instructions of one token with Q4_K on AVX2.
+// The sub-scale fields of a cell, one byte each: [field][row]. They are unpacked for all 32 rows and eight groups at
+// once. Unpacking them lane by lane took a third of the instructions for one token with Q4_K on AVX2.
 template <typename V, int N>
 struct CellFields {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -305,7 +308,7 @@ struct CellFields {
   }
 };
 
-// Scales and minimums of group g of one part, rows from `lane` on; fields: CellFields.
+// Loads the scales and minimums of group g for one part, rows from `lane` on. `fields`: from CellFields.
 template <typename V, int N, typename Part>
 [[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
                                                Part& out) {
@@ -342,7 +345,7 @@ template <typename V, int N, typename Part>
   }
 }
 
-// Numbers that products need in addition to the levels.
+// Computes the data that products need in addition to the levels.
 template <typename V, typename G>
 [[gnu::always_inline]] inline void finish_levels(typename G::Part& part) {
   if constexpr (G::kMagnitudes)
@@ -350,9 +353,9 @@ template <typename V, typename G>
   if constexpr (G::kPaired) V::pair_columns(part.w);
 }
 
-// R parts of group g, rows from `lane` on, one part after the other. In between, prefetches kLines lines of group g of
-// the cell at `next_cell`, starting at line `first`: 8-bit levels have 17 lines, which arrive 2 to 5 % faster when
-// prefetched one by one between the loads.
+// Loads R parts of group g, rows from `lane` on, one part after the other. Between the loads, prefetches kLines lines
+// of group g of the cell at `next_cell`, starting at line `first`. 8-bit levels have 17 lines; prefetching them one by
+// one between the loads is 2 to 5 % faster.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void load_group(const uint8_t* head, const uint8_t* cell, const uint8_t* fields,
                                               int64_t g, int64_t lane, const uint8_t* next_cell, int64_t first,

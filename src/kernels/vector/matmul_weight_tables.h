@@ -1,11 +1,11 @@
-// Products with tables of at most 16 weights (codebook_products.h), as with Q8_0. Only the way from a panel
-// (matmul_codebook_pack.h) to a group's levels differs. A permutation of bytes looks levels up in the tables of four
-// rows in each 16 bytes:
+// Products with tables of at most 16 weights (codebook_products.h). They are those of Q8_0, except that a group's
+// levels are looked up in tables (matmul_codebook_pack.h). A byte shuffle looks up levels in the tables of four rows in
+// each 16 bytes:
 //
 //   2 bits      indices of one word of each row -> one of W[0..7], a row in each lane
 //   3, 4 bits   indices of 4 rows (AVX2: 2) by 16 columns; four of these, words transposed -> W[0..3] or W[4..7]
 //
-// That is done once for all tokens of a tile. Included only by files compiled for one instruction set.
+// The look-up is done once for all tokens of a tile. Included only by files compiled for one instruction set.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace millrace {
 namespace {
 
 static_assert(kTable16Rows == kPanelRows);
-inline constexpr int kQ8_0 = 0;  // in kQuantShapes
+inline constexpr int kQ8_0 = 0;  // index in kQuantShapes
 static_assert(kQuantShapes[kQ8_0].exact_scales());
 
-// Tables and scales of a panel's rows.
+// The tables and scales of a panel's rows.
 template <typename V, int kBits>
 struct Table16Rows {
   static constexpr int kParts = kPanelRows / V::kLanes;
-  static constexpr int kVectors = 1 << (kBits - 2);  // vectors of a part's levels
+  static constexpr int kVectors = 1 << (kBits - 2);  // number of vectors with a part's levels
   typename V::I levels[kParts][kVectors];
   typename V::F scales[kParts];
 
@@ -41,10 +41,10 @@ struct Table16Rows {
   }
 };
 
-// Where each row's table of four begins in 16 bytes.
+// Offset of each row's table of four levels in 16 bytes.
 constexpr TableBytes kTablesOfFour = {{0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12}};
 
-// Levels W[0..7] of group g of a cell, of the rows of a vector; `part` counts vectors.
+// Looks up levels W[0..7] of group g of a cell for one vector of rows. `part`: index of the vector.
 template <typename V, int kBits, int g, int part>
 [[gnu::always_inline]] inline void look_up_levels(const uint8_t* cell, const Table16Rows<V, kBits>& rows,
                                                   typename V::I (&w)[8]) {
@@ -57,7 +57,7 @@ template <typename V, int kBits, int g, int part>
       w[j] = V::look_up(rows.levels[part][0], V::or_and(first, index, V::set1_8(3)));
     });
   } else {
-    constexpr int kVectors = 16 / V::kLanes;  // in the rows of a part
+    constexpr int kVectors = 16 / V::kLanes;  // number of vectors in a part's rows
     constexpr int kPart = part / kVectors, kAt = part % kVectors * V::kLanes * 4;
     constexpr int64_t kPartBytes = 256;
     const uint8_t* low = cell + (kBits == 4 ? g * 2 + kPart : kPart) * kPartBytes + kAt;
@@ -87,13 +87,13 @@ template <typename V, int kBits, int g, int part>
   }
 }
 
-// Walks through the cells of a panel.
+// Reads the cells of a panel one after the other.
 template <typename V, int kBits>
 class Table16Cells {
  public:
   static constexpr int64_t kTableBytes = table16_table_bytes(kBits), kCellBytes = table16_cell_bytes(kBits);
 
-  // Cells from cell `first` on.
+  // Begins with cell `first`.
   [[gnu::always_inline]] Table16Cells(const Table16Panel& shape, const uint8_t* panel, int64_t first)
       : next_(panel), groups_(shape.groups) {
     if (first == 0) return;
@@ -103,7 +103,7 @@ class Table16Cells {
     next_ = panel + shape.cell_at(first - 1) + kCellBytes;
   }
 
-  // The next cell; `rows` are then those of its first group. Calls table(at) where one begins.
+  // Returns the next cell and sets `rows` to the tables of its first group. Calls table(at) if a table begins there.
   template <typename Table>
   [[gnu::always_inline]] const uint8_t* next(const Table& table) {
     const bool first = left_ == 0;
@@ -114,7 +114,7 @@ class Table16Cells {
     return cell_;
   }
 
-  // Makes `rows` those of the cell's second group.
+  // Sets `rows` to the tables of the cell's second group.
   template <typename Table>
   [[gnu::always_inline]] void second(const Table& table) {
     if (left_ == 1) {
@@ -136,7 +136,7 @@ class Table16Cells {
   const uint8_t* next_;
   const uint8_t* cell_ = nullptr;
   int64_t groups_;
-  int64_t left_ = 0;  // groups of the current table, from the cell's first on
+  int64_t left_ = 0;  // number of groups that still use the current table, from the cell's first group on
 };
 
 template <typename V, int kBits>

@@ -1,4 +1,4 @@
-// For instruction sets that convert and multiply levels (vector/affine_levels.h).
+// Used by instruction sets that convert and multiply levels instead of looking them up (vector/affine_levels.h).
 #pragma once
 
 namespace millrace {

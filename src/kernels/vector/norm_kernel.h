@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm in vectors. Include after a simd_*.h. Sums run in four vectors
-// over blocks of four, then whole vectors and the tail into the first, then a fixed tree.
+// RMSNorm and LayerNorm in vectors. Include after a simd_*.h. Sums have a fixed order: blocks of four vectors are added
+// to four sums, remaining vectors and the tail to the first sum, and the sums are joined by a tree.
 #pragma once
 
 #include "kernels/ops.h"
@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Sum over i of (x[i] - shift)^power, power 1 or 2.
+// Returns the sum over i of (x[i] - shift)^kPower; kPower is 1 or 2.
 template <int kPower>
 float reduce(const float* x, float shift, int64_t n) {
   const Simd::F minus = Simd::set(shift);
@@ -26,7 +26,7 @@ float reduce(const float* x, float shift, int64_t n) {
   return Simd::sum(Simd::add(Simd::add(sum[0], sum[1]), Simd::add(sum[2], sum[3]))) + rest;
 }
 
-// y = (x - mean) * factor * (w + offset) + b
+// Computes y = (x - mean) * factor * (w + offset) + b.
 template <typename Load, typename Store>
 inline void normalize(const Load& load, const Store& store, const float* w, const float* b, float mean, float factor,
                       float offset) {

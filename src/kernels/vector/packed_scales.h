@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// The index of a kernel's format in kQuantShapes, if its packed rows have the stored scales; else -1.
+// Returns the index of a kernel's format in kQuantShapes if its packed rows have the stored scales; otherwise -1.
 int packed_scales_source(const MatmulKernel& kernel);
 
 // Returns true if the scales and minimums of the first `rows` rows at `packed` are finite.

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// (a, b) -> (a cos - b sin, a sin + b cos)
+// Rotates (a, b) to (a cos - b sin, a sin + b cos).
 inline void rotate(Simd::F& a, Simd::F& b, Simd::F cos, Simd::F sin) {
   const Simd::F turned = Simd::fnma(b, sin, Simd::mul(a, cos));
   b = Simd::fma(a, sin, Simd::mul(b, cos));
@@ -58,7 +58,7 @@ inline void rope_neighbours(const float* from, float* to, const float* cos, cons
   }
 }
 
-// The rotated dims of a head alone; `to` may be `from`.
+// Rotates the first 2 * pairs dims of a head; does not copy the other dims. `to` may be `from`.
 inline void rope_to(const float* from, float* to, const float* cos, const float* sin, int64_t pairs, bool half) {
   half ? rope_half(from, to, cos, sin, pairs) : rope_neighbours(from, to, cos, sin, pairs);
 }

@@ -1,6 +1,6 @@
-// Rotary position embedding of the rows of a block (RotatedRows) in vectors. The angles of the block and of the place
-// in the block are added by their sines and cosines, so the tables of both are small and stay in the first-level cache.
-// Include after rope_kernel.h.
+// Rotary position embedding of the rows of a block (RotatedRows) in vectors. The angle of a row is the sum of the
+// block's angle and the angle of the row's place in the block. The sum is computed from sines and cosines, so both
+// tables are small and stay in the L1 cache. Include after rope_kernel.h.
 #pragma once
 
 #include <cstring>
@@ -26,7 +26,7 @@ struct Turn {
   Turn back() const { return {cos, Simd::sub(Simd::zero(), sin)}; }
 };
 
-// Pairs (i, i + pairs) of one row, from `row` on.
+// Rotates pairs (i, i + pairs) of one row, from `row` on.
 inline void rotate_halves(uint8_t* row, int64_t pairs, const Turn& turn) {
   Simd::F a = Simd::load_f16(row), b = Simd::load_f16(row + 2 * pairs);
   rotate(a, b, turn.cos, turn.sin);
@@ -34,7 +34,7 @@ inline void rotate_halves(uint8_t* row, int64_t pairs, const Turn& turn) {
   Simd::store_f16(row + 2 * pairs, b);
 }
 
-// Pairs (2 i, 2 i + 1).
+// Rotates pairs (2 i, 2 i + 1).
 inline void rotate_adjacent(uint8_t* row, const Turn& turn) {
   constexpr int64_t kBytes = 2 * Simd::kLanes;
   Simd::F a = Simd::load_f16(row), b = Simd::load_f16(row + kBytes), x, y;
@@ -45,7 +45,7 @@ inline void rotate_adjacent(uint8_t* row, const Turn& turn) {
   Simd::store_f16(row + kBytes, b);
 }
 
-// The last n pairs, fewer than a vector has: through a copy that has room for a vector.
+// Rotates the last n pairs, fewer than a vector, in a copy that has room for a vector.
 inline void rotate_last(uint8_t* row, int64_t pairs, int64_t n, bool half, const Turn& turn) {
   constexpr int64_t kBytes = 2 * Simd::kLanes;
   uint8_t copy[2 * kBytes] = {};

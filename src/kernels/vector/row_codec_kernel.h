@@ -1,5 +1,4 @@
-// Row codecs in vectors, bit-identical to the formats' own. Include after
-// row_decode.h.
+// Row codecs in vectors, bit-identical to the formats' own codecs. Include after row_decode.h.
 #pragma once
 
 #include <cstring>
@@ -13,9 +12,9 @@ constexpr float kLargestF16 = 65504.0f;
 constexpr float kLargestBf16 = 0x1.FEp127f;
 constexpr float kLargestF32 = 0x1.FFFFFEp127f;
 constexpr uint32_t kNanBits = 0x7fc00000;
-constexpr float kLargestInBlock = 0x1p30f;  // as the block formats clamp their input
+constexpr float kLargestInBlock = 0x1p30f;  // limit to which the block formats clamp their input
 
-// NaN becomes 0; values are clamped to the limit.
+// Returns x clamped to +-limit, with each NaN replaced by 0.
 inline Simd::F clean(Simd::F x, float limit) {
   return Simd::min(Simd::set(limit), Simd::max(Simd::set(-limit), Simd::zero_nan(x)));
 }
@@ -46,8 +45,8 @@ inline void encode_bf16(const float* source, uint8_t* destination, int64_t n) no
   encode_16_bit<Simd::store_bf16>(source, destination, n, kLargestBf16);
 }
 
-// The scale max|x| / 127 is stored as f16; values are divided by the exact scale, or by the stored one if f16
-// represents it badly (subnormal or clamped).
+// Encodes a block. The scale max|x| / 127 is stored as f16. Values are divided by the exact scale, or by the stored
+// scale if its f16 is subnormal or clamped.
 inline void encode_q8_block(const float* source, uint8_t* block) {
   constexpr int kCount = 32 / Simd::kLanes;
   Simd::F x[kCount];
@@ -76,7 +75,8 @@ inline void decode_f32(const uint8_t* source, float* destination, int64_t n) noe
   std::memcpy(destination, source, static_cast<size_t>(n) * sizeof(float));
 }
 
-// Vectors with NaN are widened bit by bit: the processor would quieten a signalling one.
+// Converts f16 to f32. Vectors with a NaN are converted without the processor's instruction, which changes signalling
+// NaNs to quiet ones.
 inline Simd::F widen_f16(const uint8_t* source) {
   const Simd::F v = Simd::load_f16(source);
   if (!Simd::any_nan(v)) return v;

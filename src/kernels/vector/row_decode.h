@@ -1,5 +1,5 @@
-// Vector readers of the KV formats. Include after a simd_*.h. A row is whole blocks, the last one
-// padded. Each reader offers, with the same exact values:
+// Vector readers of the KV formats. Include after a simd_*.h. A row consists of whole blocks; the last block is padded.
+// Each reader has these functions, which return the same exact values:
 //
 //   decode(row, out, n)          the first n values; reads no byte outside the row, writes up to the next 32
 //   load(row, d)                 one vector from value d on, d a multiple of the lanes; all inside the row
@@ -17,13 +17,14 @@ namespace {
 
 constexpr int64_t kTransposedRows = 32;
 
-struct NibbleBlocks;  // where an instruction set decodes blocks of KvNibbles otherwise (nibble_blocks_avx2.h)
+// Defined if an instruction set has another decoder for blocks of KvNibbles (nibble_blocks_avx2.h).
+struct NibbleBlocks;
 template <typename R>
 constexpr bool kHasNibbleBlocks = requires {
   sizeof(R);
 };
 
-// Read by the decoders of the call (AttentionArgs).
+// Any format, read by the decoders of the call (AttentionArgs).
 struct KvAny {
   static constexpr const char* kName = "any";
   static constexpr bool kByCall = true;
@@ -115,9 +116,9 @@ struct KvQ8 {
   }
 };
 
-// Blocks of 32 values under an f16 scale, and a minimum if kMinimum, whose nibbles are in 16 bytes: byte j has value j
-// low and value j + 16 high. With kFifth, four bytes before these hold one more bit of each value. Levels are centred
-// where there is no minimum.
+// Blocks of 32 values with an f16 scale, and a minimum if kMinimum. The nibbles are in 16 bytes: byte j has value j in
+// its low half and value j + 16 in its high half. With kFifth, the four bytes before these have one more bit of each
+// value. If there is no minimum, the centre kCentre is subtracted from levels.
 template <bool kMinimum, bool kFifth>
 struct KvNibbles {
   static constexpr bool kByCall = false, kHasMinimum = kMinimum, kHasFifth = kFifth;
@@ -172,7 +173,8 @@ struct KvNibbles {
       for (int j = 0; j < 32; ++j) {
         Simd::F level = Simd::bits_at<4>(word[j % 16 / 4], j % 4 * 8 + j / 16 * 4);
         if constexpr (kFifth) level = Simd::fma(Simd::bits_at<1>(fifth, j), Simd::set(16.0f), level);
-        Simd::store(out + (d + j) * stride, Simd::fma(level, scale, minimum));  // exact: a difference rounds once, too
+        // Exact: a difference is also rounded once.
+        Simd::store(out + (d + j) * stride, Simd::fma(level, scale, minimum));
       }
     }
   }
@@ -194,7 +196,7 @@ struct KvQ50 : KvNibbles<false, true> {
   static constexpr const char* kName = "q5_0";
 };
 
-// Bytes: 8-bit floats of 4 exponent bits, finite.
+// Finite 8-bit floats with 4 exponent bits.
 struct KvF8 {
   static constexpr bool kByCall = false;
   static constexpr const char* kName = "f8_e4m3";

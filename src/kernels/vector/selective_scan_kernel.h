@@ -1,5 +1,5 @@
 // Mamba's causal convolution and selective scan in vectors of channels. Include after simd_math.h. A channel's results
-// depend on its own inputs alone, in the order of the tokens: not on the number of tokens in a call.
+// depend only on its inputs in the order of the tokens, not on the number of tokens in a call.
 #pragma once
 
 #include "kernels/ops.h"
@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-// log(1 + exp(x)) = max(x, 0) + log1p(u), u = exp(-|x|); log1p(u) = 2 atanh(s), s = u / (2 + u) <= 1/3, whose series in
-// s^2 is cut where its terms fall below 2^-27.
+// Returns log(1 + exp(x)) = max(x, 0) + log1p(u), where u = exp(-|x|). log1p(u) = 2 atanh(s), where s = u / (2 + u) <=
+// 1/3. The series of atanh in s^2 ends when its terms are below 2^-27.
 inline Simd::F softplus(Simd::F x) {
   constexpr float kAtanh[] = {1.0f / 17, 1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 1.0f / 5, 1.0f / 3, 1.0f};
   const Simd::F u = exp(Simd::sub(Simd::zero(), Simd::abs(x)));
@@ -17,7 +17,7 @@ inline Simd::F softplus(Simd::F x) {
   return Simd::add(Simd::max(x, Simd::zero()), log);
 }
 
-// One vector of `n` channels: whole where n is kLanes.
+// Loads and stores one vector of `n` channels, n <= kLanes.
 struct Channels {
   int64_t n;
   Simd::F load(const float* p) const { return n == Simd::kLanes ? Simd::load(p) : Simd::load_n(p, n); }

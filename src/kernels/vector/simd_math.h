@@ -14,8 +14,8 @@ inline Simd::F polynomial(Simd::F x, const float (&highest_first)[kCount]) {
   return y;
 }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2. exp(0) is exactly 1, exp(-inf) exactly 0,
-// NaN stays NaN. 2^n is multiplied in two halves so that results may be subnormal or infinite.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2. exp(0) is exactly 1, exp(-inf) is exactly 0, and exp(NaN)
+// is NaN. 2^n is multiplied in two factors, so that results may be subnormal or infinite.
 inline Simd::F exp(Simd::F x) {
   constexpr float kExp[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                             4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};  // (exp(r) - 1 - r) / r^2
@@ -31,7 +31,7 @@ inline Simd::F exp(Simd::F x) {
 
 inline float exp_one(float x) { return Simd::first(exp(Simd::set(x))); }
 
-// tanh(x) = x + x^3 P(x^2) below 0.625, else 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
+// tanh(x) = x + x^3 P(x^2) if |x| < 0.625, otherwise 1 - 2 / (exp(2 |x|) + 1) with the sign of x.
 inline Simd::F tanh(Simd::F x) {
   constexpr float kTanh[] = {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f,
                              -3.33332819422e-1f};
@@ -43,7 +43,7 @@ inline Simd::F tanh(Simd::F x) {
   return Simd::if_less(magnitude, Simd::set(0.625f), small, Simd::copy_sign(large, x));
 }
 
-// x / (1 + exp(-z)): SiLU for z = x, the tanh form of GELU for z = 2 u.
+// Returns x / (1 + exp(-z)). This is SiLU for z = x, and the tanh form of GELU for z = 2 u.
 inline Simd::F times_sigmoid(Simd::F x, Simd::F z) {
   return Simd::div(x, Simd::add(Simd::set(1.0f), exp(Simd::sub(Simd::zero(), z))));
 }

@@ -1,5 +1,5 @@
-// Softmax of a row in place, in vectors. Include after simd_math.h. A row of -inf becomes zeros. The sum is accumulated
-// lane by lane from the first vector to the last, then by a fixed tree.
+// Softmax of a row in place, in vectors. Include after simd_math.h. A row of -inf becomes zeros. The order of the sum
+// is fixed: first lane by lane over all vectors, then a tree over the lanes.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// The last n values of a row, the other lanes -inf.
+// Loads the last n values of a row; the other lanes are -inf.
 inline Simd::F load_rest(const float* x, int64_t n) {
   float rest[Simd::kLanes];
   for (float& value : rest) value = -std::numeric_limits<float>::infinity();

@@ -1,5 +1,5 @@
-// Sparse matrices times a tile of tokens, which are the lanes of vectors: an entry costs one load of its inputs, a
-// product and a sum. Bit-identical to the reference. Include after a simd_*.h and its part_simd_*.h.
+// Multiplies sparse matrices by a tile of tokens, which are the lanes of vectors. Each entry takes one load of its
+// inputs, a product and a sum. Bit-identical to the reference. Include after a simd_*.h and its part_simd_*.h.
 #pragma once
 
 #include "kernels/part_kernels.h"
@@ -10,7 +10,7 @@ namespace {
 inline void turn_tokens(const float* x, int64_t x_stride, int64_t tokens, int64_t cols, float* turned) noexcept {
   const int64_t width = turned_width(tokens);
   for (int64_t first = 0; first < width; first += Simd::kLanes) {
-    const uint8_t* rows[Simd::kLanes];  // some token's beyond the last
+    const uint8_t* rows[Simd::kLanes];  // beyond the last token: rows of the last one
     for (int64_t i = 0; i < Simd::kLanes; ++i) {
       const int64_t t = first + i < tokens ? first + i : tokens - 1;
       rows[i] = reinterpret_cast<const uint8_t*>(x + t * x_stride);
@@ -27,7 +27,7 @@ inline void turn_tokens(const float* x, int64_t x_stride, int64_t tokens, int64_
   }
 }
 
-// Sums of kLanes rows of a tile of kWidth tokens, [row][token], to y.
+// Adds the sums of kLanes rows, [row][token] for a tile of kWidth tokens, to y.
 template <int kWidth>
 inline void add_turned(const float* sums, const SparseRows& of, int64_t first) {
   const int64_t rows = of.rows - first < Simd::kLanes ? of.rows - first : Simd::kLanes;

@@ -1,11 +1,11 @@
-// Transpositions of small tiles in 128-bit registers, or in each 128-bit part of wider ones, for the packers; V:
-// Bytes16 or Bytes64.
+// Transposes small tiles in 128-bit registers, or in each 128-bit part of wider registers, for the packers. V: Bytes16
+// or Bytes64.
 #pragma once
 
 namespace millrace {
 namespace {
 
-// Four rows of four 4-byte words -> four columns.
+// Transposes four rows of four 4-byte words.
 template <typename V, typename Bytes = typename V::Bytes>
 inline void transpose_words(const Bytes (&rows)[4], Bytes (&out)[4]) {
   const Bytes low01 = V::low32(rows[0], rows[1]), low23 = V::low32(rows[2], rows[3]);
@@ -16,7 +16,7 @@ inline void transpose_words(const Bytes (&rows)[4], Bytes (&out)[4]) {
   out[3] = V::high64(high01, high23);
 }
 
-// Eight rows of eight 2-byte values -> eight columns.
+// Transposes eight rows of eight 2-byte values.
 template <typename V, typename Bytes = typename V::Bytes>
 inline void transpose_halves(const Bytes (&rows)[8], Bytes (&out)[8]) {
   Bytes low[4], high[4];                            // bytes of rows 0..3 and 4..7

@@ -1,6 +1,6 @@
-// Tiles of keys before RoPE (LevelTiles::turns) for the attention kernel. Outliers and the first tokens of a stream
-// replace decoded levels. Keys are rotated by their places in the tile, and queries are rotated back by the tile's
-// position. Include after level_tiles_kernel.h and rope_kernel.h.
+// Tiles of keys that are stored before RoPE (LevelTiles::turns), for the attention kernel. Outliers and the first
+// tokens of a stream replace decoded levels. Keys are rotated only by their places in the tile; queries are rotated
+// back by the tile's position. Include after level_tiles_kernel.h and rope_kernel.h.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-struct TurnedKeyWords;  // where an instruction set decodes and rotates keys in words (turned_keys_avx2.h)
+struct TurnedKeyWords;  // defined if an instruction set decodes and rotates keys as 16-bit words (turned_keys_avx2.h)
 template <typename W>
 constexpr bool kHasKeyWords = requires {
   sizeof(W);
@@ -28,7 +28,7 @@ struct KeyWordScratchOf<W> {
 };
 using KeyWordScratch = KeyWordScratchOf<>::Type;
 
-// Returns true if the encoded keys of the call are rotated as words.
+// Returns true if the call's encoded keys are rotated as 16-bit words.
 template <typename W = TurnedKeyWords>
 inline bool rotates_words(const AttentionArgs& a) {
   if constexpr (kHasKeyWords<W>) return a.tiles->turns && W::fits(a);
@@ -46,8 +46,9 @@ struct StoredOutlier {
   }
 };
 
-// Into kt[d][token]. The last ones first, so that of equal places the first counts. Half of them, at random, are of
-// other tokens of a block: those go where nothing reads them, without a branch.
+// Writes outliers to kt[d][token]. The last outliers are written first, so that among equal places the first counts.
+// About half of the outliers belong to other tokens of the block. They are written to an unused float, to avoid a
+// branch that could not be predicted.
 inline void place_key_outliers(const TileView& view, float* kt) {
   const LevelTiles& t = view.tiles;
   const int64_t columns = view.first / t.key_tokens, before = view.first % t.key_tokens;
@@ -63,7 +64,7 @@ inline void place_key_outliers(const TileView& view, float* kt) {
   }
 }
 
-// Places outliers into rows of tokens [begin, end), at a distance of `stride` floats.
+// Writes outliers to the rows of tokens [begin, end). `stride`: floats from row to row.
 inline void place_value_outliers(const TileView& view, int64_t begin, int64_t end, float* rows, int64_t stride) {
   const LevelTiles& t = view.tiles;
   const int64_t groups = view.groups();
@@ -79,7 +80,7 @@ inline void place_value_outliers(const TileView& view, int64_t begin, int64_t en
   }
 }
 
-// Cosines and opposite sines of the position of slot `tile`, [cos, -sin][pairs].
+// Loads the rotation by minus the position of slot `tile`: [cos, -sin][pairs].
 inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   const KeyTurns& turns = *a.tiles->turns;
   const float* block = turns.blocks + 2 * place_of_block(a, tile) * turns.pairs;
@@ -91,7 +92,8 @@ inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   }
 }
 
-// Variant for keys that are words: multiplied by the value of 1, which is the same for both dims of a pair.
+// For keys that are words: multiplies the rotation by the value of the word 1, which is the same for both dims of a
+// pair.
 inline void scale_turn(const KeyTurns& turns, const float* __restrict unit, float* __restrict turn) {
   const int64_t pairs = turns.pairs;
   if (turns.half)
@@ -100,8 +102,8 @@ inline void scale_turn(const KeyTurns& turns, const float* __restrict unit, floa
     for (int64_t p = 0; p < pairs; ++p) turn[p] *= unit[2 * p], turn[pairs + p] *= unit[2 * p];
 }
 
-// Rotates a query to meet the keys of a tile, which are rotated only by their places in the tile. `unit`: the value of
-// 1 in each dim of keys, where they are words.
+// Rotates a query to match the keys of a tile, which are rotated only by their places in the tile. `unit`: value of the
+// word 1 in each dim, if keys are words.
 inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* unit, const float* q,
                                float* out) {
   const KeyTurns& turns = *a.tiles->turns;
@@ -125,7 +127,7 @@ inline void turn_tile(const KeyTurns& turns, float* kt) {
   }
 }
 
-// Number of tokens of tile `tile` that are among a stream's first tokens, whose rows are stored separately.
+// Returns the number of tokens in tile `tile` that are among a stream's first tokens, whose rows are stored separately.
 inline int64_t sinks_of_tile(const AttentionArgs& a, int64_t tile) {
   const int64_t sinks = a.tiles->sink_tokens - tile;
   return sinks < kTileTokens ? sinks : kTileTokens;
@@ -135,9 +137,9 @@ inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int6
   return Simd::f16(first_block + a.tiles->sink_at + 2 * (token * dims + d));
 }
 
-// Keys, kt[d][token], as they are attended to by turn_query(): decoded ones, or words, which are decoded here, set
-// `unit` and are in `turn`. The first tokens, whose keys are at their positions, are in the first tile: its queries are
-// as they were.
+// Completes the keys kt[d][token] so that queries of turn_query() match them. If keys are words, it also decodes them,
+// sets `unit` and scales `turn`. The first tokens, whose keys are stored after RoPE, are in the first tile, whose
+// queries are not rotated.
 template <typename W = TurnedKeyWords>
 void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, KeyWordScratch& scratch, float* unit,
                  float* turn, float* kt) {
@@ -157,7 +159,7 @@ void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, Key
   }
 }
 
-// Decodes values: rows of tokens [begin, end), or of all.
+// Completes the decoded values in the rows of tokens [begin, end), or of all tokens.
 template <typename W = TurnedKeyWords>
 void finish_values(const AttentionArgs& a, int64_t tile, const TileView& view, int64_t begin, int64_t end, float* rows,
                    int64_t stride) {

@@ -1,5 +1,5 @@
-// Loops whose index is a constant to the compiler. In an unnamed namespace: each file is compiled for its own
-// instruction set.
+// Loops whose index is a constant to the compiler. Everything is in an unnamed namespace, because each file is compiled
+// for another instruction set.
 #pragma once
 
 #include <type_traits>
@@ -17,8 +17,8 @@ template <int n, typename F>
   (std::make_integer_sequence<int, n>{});
 }
 
-// Variant for an f that needs no constant: its code is compiled once and then repeated, so a kernel with many such
-// loops compiles in half of the time. GCC for x86 only: for Arm GCC 12 then keeps a part of the sums in memory.
+// Variant for an f that needs no constant. Its code is compiled once and then repeated, so a kernel with many such
+// loops compiles in half of the time. Only for GCC on x86, because on Arm GCC 12 then keeps some of the sums in memory.
 template <int n, typename F>
 [[gnu::always_inline]] inline void repeat(F&& f) {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

@@ -1,20 +1,20 @@
-// Levels under scales and zeros (AffineRows) by table look-up, 32 columns at a time, for AVX-512. Include after
-// affine_rows_kernel.h. A group has no more different values than a level has. They are computed once, by the same
-// arithmetic, and a permutation of words looks them up. Columns with their own scales have a table in each lane; for 2
-// and 3 bits, masks choose among four or eight registers.
+// Decodes levels with scales and zeros (AffineRows) by table look-up, 32 columns at a time, for AVX-512. Include after
+// affine_rows_kernel.h. A group has at most 2^bits different values. They are computed once, with the same arithmetic,
+// and a permutation of words looks them up. If each column has its own scale, each lane has a table; for 2 and 3 bits,
+// masks select from four or eight registers.
 #pragma once
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kWide = 32;  // columns
+constexpr int64_t kWide = 32;  // number of columns at a time
 
-// Words whose lowest bits are the levels of 32 columns; above them are other columns' levels.
+// Returns words whose lowest bits are the levels of 32 columns; the bits above belong to other columns.
 template <int kBits>
 inline __m512i level_words(const uint8_t* levels) {
   const __m128i bytes = kBits == 2 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(levels))
                                    : _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
-  // Each unit of 8 bytes is repeated for each of its levels.
+  // Each unit of 8 bytes is repeated, once for each level of a byte.
   const __m256i units =
       kBits == 2 ? _mm256_broadcastq_epi64(bytes) : _mm256_permute4x64_epi64(_mm256_castsi128_si256(bytes), 0x50);
   constexpr int64_t kEach = 0x0001000100010001;
@@ -24,7 +24,7 @@ inline __m512i level_words(const uint8_t* levels) {
   return _mm512_srlv_epi16(_mm512_cvtepu8_epi16(units), shifts);
 }
 
-// For 3 bits: the lower two bits of a unit, then the third ones.
+// With 3 bits, a unit has the lower two bits of its levels, then the third bits.
 template <>
 inline __m512i level_words<3>(const uint8_t* levels) {
   uint32_t high;
@@ -39,7 +39,7 @@ inline __m256i halves_of(__m512 values) {
   return _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// Values of the levels, in order and repeated: their codes, or 0, 1 ...
+// Returns the values of all levels, repeated: their codes, or 0, 1 ...
 template <int kBits>
 inline __m512 all_levels(const float* codes = nullptr) {
   const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -53,7 +53,7 @@ inline __m512 broadcast_f16(const uint8_t* half) {
   return _mm512_cvtph_ps(_mm256_set1_epi16(bits));
 }
 
-// Groups of 32 columns or more.
+// Decodes groups of at least 32 columns.
 template <int kBits>
 void look_up_groups(const AffineRows& a) {
   const int64_t groups = (a.cols + a.group - 1) / a.group;
@@ -72,8 +72,8 @@ void look_up_groups(const AffineRows& a) {
   }
 }
 
-// Groups of 32 columns with 2 bits: the tables of four groups at a time. All are adjacent, even those of different
-// rows.
+// Decodes groups of 32 columns with 2 bits, with the tables of four groups at a time. Groups are adjacent, even those
+// of different rows.
 inline void look_up_fours(const AffineRows& a) {
   const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   const int64_t groups = a.rows * (a.cols / kWide);
@@ -91,7 +91,7 @@ inline void look_up_fours(const AffineRows& a) {
   }
 }
 
-// Columns with their own scales: the bits of a level halve the registers that it may be in.
+// Decodes columns with separate scales. Each bit of a level halves the number of registers that may hold its value.
 template <int kBits>
 void choose_columns(const AffineRows& a) {
   constexpr int kCount = 1 << kBits;

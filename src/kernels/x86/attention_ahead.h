@@ -1,9 +1,9 @@
 // Prefetches the memory that an attention kernel reads next. Include after simd_avx2.h or simd_avx512.h.
 //
-// A partition is read in this order: keys, values, then the next partition's first keys. A core can have some two dozen
-// lines in flight, and a longer burst stalls it, so lines are prefetched one by one between the arithmetic, a fixed
-// number of bytes before they are read. Adjacent blocks form one piece. While many rows use a partition, memory would
-// be idle, so the next partition is then prefetched into L2.
+// A partition is read in this order: keys, values, then the next partition's first keys. A core can have about two
+// dozen lines in flight; more prefetches at once stall it. So lines are prefetched one by one between the arithmetic, a
+// fixed number of bytes before they are read. Adjacent blocks form one piece. If many rows use a partition, memory
+// would be idle meanwhile, so the next partition is prefetched into L2.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ constexpr int64_t kAheadBytes = 8192;  // twice the bytes in flight at full band
 
 class Ahead {
  public:
-  // Slots [begin, end) of the partition are read. Skips lines that the previous call prefetched; without a previous
-  // call, prefetches them immediately, because no computation can start before they arrive.
+  // Begins a partition whose slots [begin, end) will be read. Skips the first lines, which the previous call
+  // prefetched. If there was no previous call, prefetches them immediately, because no computation can start without
+  // them.
   void start(const AttentionArgs& a, int64_t begin, int64_t end) {
     pieces_ = 0;
     add(a, a.k_blocks, a.row_bytes, a.key_begin + begin, a.key_begin + end);
@@ -26,7 +27,8 @@ class Ahead {
     skip_ahead(a.cold);
   }
 
-  // Variant for encoded slots (LevelTiles), a multiple of 32; token_bytes: bytes of a tile per token.
+  // Variant for encoded slots (LevelTiles). `begin`, `end`: multiples of 32. token_bytes: bytes of a tile for each
+  // token.
   void start_levels(const AttentionArgs& a, int64_t begin, int64_t end, int64_t token_bytes) {
     pieces_ = 0;
     add_levels(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
@@ -37,7 +39,7 @@ class Ahead {
     skip_ahead(a.cold);
   }
 
-  // Bytes of levels, scales, zeros and outliers of a tile.
+  // Returns the bytes of a tile's levels, scales, zeros and outliers.
   static int64_t bytes_of_tile(const LevelTiles& t) {
     const int64_t scales = t.zeros_at - t.scales_at;
     return t.zeros_at + scales + 2 * t.outliers * scales;
@@ -47,7 +49,7 @@ class Ahead {
     for (; lines > 0; --lines) ask<1>();
   }
 
-  // Keys and values of the next partition, as far as key_ahead.
+  // Begins the prefetch of the next partition's keys and values, up to key_ahead.
   void start_next(const AttentionArgs& a) {
     pieces_ = 0;
     add(a, a.k_blocks, a.row_bytes, a.key_end, a.key_ahead);
@@ -56,8 +58,8 @@ class Ahead {
     next_piece();
   }
 
-  // kLines: about the number of lines read by the code that follows; too many is better than too few. kFar: into L2
-  // alone.
+  // Prefetches kLines lines. kLines: approximate number of lines that the following code reads; too many are better
+  // than too few. kFar: only into L2.
   template <int kLines, bool kFar = false>
   void ask() {
     if (at_ < end_) {
@@ -141,7 +143,7 @@ class Ahead {
     }
   }
 
-  static constexpr int64_t kMaxPieces = 160;  // with smaller blocks than usual, the last ones are not prefetched
+  static constexpr int64_t kMaxPieces = 160;  // if blocks are unusually small, the last ones are not prefetched
   Piece piece_at_[kMaxPieces];
   int64_t pieces_, piece_;
   const uint8_t* at_;

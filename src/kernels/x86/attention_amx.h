@@ -1,14 +1,14 @@
-// Attention over one partition of keys with AMX: the products of attention_bf16.h in tiles of bf16, the rest as there.
-// Include after attention_bf16.h and tiles.h.
+// Attention over one partition of keys with AMX. Products use tiles of bf16; all other steps are those of
+// attention_bf16.h. Include after attention_bf16.h and tiles.h.
 //
 //                       keys 0..15   keys 16..31     keys: two tiles of a chunk, 16 pairs of dims by 16 keys, in place
 //   rows 0..15            C0           C1            queries: 16 rows by 32 dims, in place
 //   rows 16..31           C2           C3            C: scores, then the same of values: rows by dims, of pairs of keys
 //
-// Queries, keys, weights and values are rounded to bf16 as there; only sums have another order, that of
-// multiply_bf16(): within each 32 dims, or 32 keys of a partition, even and odd ones are summed separately. The order
-// depends on nothing else: a lone row uses the same tiles, with fewer rows. Values of the chunks' unseen keys are
-// zeros.
+// Queries, keys, weights and values are rounded to bf16 as in attention_bf16.h. Only the order of sums differs; it is
+// that of multiply_bf16(): within each 32 dims, or 32 keys of a partition, even and odd ones are summed separately. The
+// order does not depend on the number of rows, because one row uses the same tiles with fewer rows. Values of unseen
+// keys in a chunk are zeros.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@ namespace {
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kAmxRows = 2 * kTileRows;  // rows of a block
 constexpr int64_t kStepBytes = 16 * kPairBytes;
-constexpr int kNextLines = 4;  // 256 rows then prefetch 64 KB, a partition of f16 heads of 64
+// Lines that each row prefetches; 256 rows prefetch 64 KB, a partition of f16 heads of 64 dims.
+constexpr int kNextLines = 4;
 
 using AmxScratch = BlockScratch<kAmxRows>;
 
-// Tiles 0 to 3: sums. 4, 5: queries or weights. 6, 7: keys or values.
+// Tiles 0 to 3 are sums, tiles 4 and 5 queries or weights, tiles 6 and 7 keys or values.
 inline TileConfig tiles_for(int64_t rows) {
   TileConfig config;
   const int64_t first = rows < kTileRows ? rows : kTileRows, second = rows - first;
@@ -37,8 +38,8 @@ inline TileConfig tiles_for(int64_t rows) {
   return config;
 }
 
-// out[r][0..31] = sum over `steps` of left[r][32 values of the step] . right[16 pairs of the step][32 lanes]. Strides
-// in bytes: of a row of `left`, of a row of `out`.
+// Computes out[r][0..31] = sum over steps of left[r][32 values of the step] . right[16 pairs of the step][32 lanes].
+// Strides of `left` and `out` are in bytes.
 template <bool kTwo>
 void multiply_tiles(const uint8_t* left, int64_t left_stride, const uint8_t* right, int64_t steps, float* out,
                     int64_t out_stride) {
@@ -70,7 +71,7 @@ void multiply_tiles(const uint8_t* left, int64_t left_stride, const uint8_t* rig
   }
 }
 
-// kLines: of the next partition, for each row.
+// kLines: lines of the next partition to prefetch, for each row.
 template <bool kTwo, int kLines = 0>
 void attend_amx_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, AmxScratch& s) {
   const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
@@ -91,7 +92,7 @@ void attend_amx_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t
 
 // ---- up to 16 rows that see the same keys: keys are multiplied in their order, 16 by 16 rows --------------------
 
-// Four sums are computed at once, because each product waits for the one before it in its sum.
+// Four sums are computed at once, because each product waits for the previous product of its sum.
 //
 //   tiles 0 to 3   scores: of 16 keys each, by rows     values: rows by 16 dims each
 //   tile 4         queries                               weights
@@ -110,7 +111,7 @@ inline TileConfig value_tiles_for(int64_t rows) {
   return config;
 }
 
-// Queries as the right operand: [32 dims a step][16 pairs][16 rows].
+// Writes the queries as the right operand: [step of 32 dims][16 pairs][16 rows].
 inline void turn_queries(const AttentionArgs& a, int64_t rows, int64_t padded, AmxScratch& s, uint8_t* out) {
   round_queries(a, 0, rows, padded, s.query);
   for (int64_t d = 0; d < padded; d += kDimGroup, out += kStepBytes / 2) {
@@ -124,7 +125,7 @@ inline void turn_queries(const AttentionArgs& a, int64_t rows, int64_t padded, A
   }
 }
 
-// [16 keys][4 rows] -> score[r][16 keys]
+// Transposes [16 keys][4 rows] to score[r][16 keys].
 inline void turn_four(const float* turned, int64_t rows, float* score) {
   const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
   const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(2));
@@ -139,7 +140,7 @@ inline void turn_four(const float* turned, int64_t rows, float* score) {
   if (rows > 3) _mm512_store_ps(score + 3 * kScoreStride, _mm512_shuffle_f32x4(third, fourth, 0xee));
 }
 
-// [16 keys][16 rows] -> score[r][16 keys]
+// Transposes [16 keys][16 rows] to score[r][16 keys].
 inline void turn_sixteen(const float* turned, int64_t rows, float* score) {
   __m512i row[16];
 #pragma GCC unroll 16
@@ -150,8 +151,8 @@ inline void turn_sixteen(const float* turned, int64_t rows, float* score) {
     if (r < rows) _mm512_store_si512(score + r * kScoreStride, row[r]);
 }
 
-// Multiplies kGroups times 16 keys, [padded] bf16 each, at a distance of `stride` bytes -> out [keys][rows]. Memory
-// must not be idle during products, so these prefetch more than they read.
+// Multiplies kGroups * 16 keys of `padded` bf16 each by the queries, and writes out [keys][rows] with `stride` bytes
+// from key to key. It prefetches more than it reads, so that memory is not idle during the products.
 template <int kGroups>
 void score_keys(const uint8_t* keys, int64_t padded, const uint8_t* queries, float* out, int64_t stride, Ahead& ahead) {
   const int64_t row = padded * 2, group = kTileRows * row;
@@ -184,7 +185,7 @@ void score_keys(const uint8_t* keys, int64_t padded, const uint8_t* queries, flo
   }
 }
 
-// Sums of one or two groups of 32 dims, over `steps` of 32 keys.
+// Computes the sums of one or two groups of 32 dims, over `steps` steps of 32 keys.
 template <bool kTwo>
 void sum_values(const uint8_t* weight, const uint8_t* values, int64_t steps, float* out, Ahead& ahead) {
   zero_tile<0>();
@@ -215,7 +216,7 @@ void sum_values(const uint8_t* weight, const uint8_t* values, int64_t steps, flo
   }
 }
 
-// Keys [j, j + count) as bf16, one after the other.
+// Writes keys [j, j + count) as bf16, one after the other.
 template <typename Keys>
 void round_keys(const AttentionArgs& a, int64_t j, int64_t count, int64_t padded, AmxScratch& s) {
   uint8_t* out = s.keys;
@@ -234,10 +235,10 @@ void attend_amx_few(const AttentionArgs& a, KeyRange keys, int64_t padded, AmxSc
   const KeyRange chunks = whole_chunks(keys);
   s.ahead.start(a, keys.begin, keys.end);
   configure_tiles(score_tiles_for(rows));
-  auto* queries = reinterpret_cast<uint8_t*>(s.sum);  // which is free until the sums
+  auto* queries = reinterpret_cast<uint8_t*>(s.sum);  // s.sum is not used before the sums of values
   turn_queries(a, rows, padded, s, queries);
   const int64_t columns = rows == 1 ? 1 : rows <= 4 ? 4 : 16;  // columns of the scores, one key after the other
-  float* turned = rows == 1 ? s.score : reinterpret_cast<float*>(s.values);  // which are free until the weights
+  float* turned = rows == 1 ? s.score : reinterpret_cast<float*>(s.values);  // s.values is not used before the weights
   find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
     const int64_t count = chunks.end - j < kStrip ? kKeyChunk : kStrip;
@@ -266,7 +267,7 @@ void attend_amx_partition(const AttentionArgs& a, AmxScratch& s) {
   const int64_t rows = a.queries * a.group;
   const KeyRange keys = seen_by(a, 0, a.queries - 1);
   if (keys.empty()) return attend_nothing(a, 0, rows);
-  const KeyRange least = seen_by(a, a.queries - 1, 0);  // seen by every query
+  const KeyRange least = seen_by(a, a.queries - 1, 0);  // keys that every query sees
   const bool alike = least.begin == keys.begin && least.end == keys.end;
   const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
   if (alike && rows <= kTileRows) return attend_amx_few<Keys, Values>(a, keys, padded, s);

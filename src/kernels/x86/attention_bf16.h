@@ -2,7 +2,7 @@
 // value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h, attention_bf16_tiles.h,
 // attention_bf16_weights.h and attention_bf16_products.h.
 //
-// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums are
+// Arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even). Products are exact; sums are
 // f32.
 //
 //   score   s = sum over pairs of dims, ascending
@@ -10,19 +10,20 @@
 //   sum     of the rounded weights, so that they add up to one despite the rounding
 //   value   acc = sum over pairs of keys, ascending, of p v
 //
-// Since m is an integer, a different m only changes exponents: the rounding of the weights does not depend on which
-// keys share a partition. The whole partition is one tile, so no row is rescaled inside it.
+// Because m is an integer, a different m changes only exponents. So the rounding of the weights does not depend on the
+// other keys of the partition. The whole partition is one tile, so no row is rescaled inside it.
 //
 //   for each block of up to 12 rows (query x head)
 //     scores   keys transposed [32 keys a chunk][dims / 2], 12 x 2 registers     -> s [rows][256]
 //     weights  one pass for the maximum, one for exp                              -> p [rows][256]
 //     values   [32 dims a group][keys / 2], 12 x 2 registers                      -> acc [rows][value_dim]
 //
-// Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero and adds
-// exactly nothing; this fails if a value is not finite, and then each query is processed alone.
+// A row's bits do not depend on its block, because its sums have the same order in every block. A key that a row does
+// not see has weight zero and does not change the sums, unless its value is not finite. In that case, each query is
+// processed separately.
 //
-// Many rows share one decoding of the partition into tiles; few rows (decode) process 64 keys at a time and read values
-// as stored. Both prefetch as they go (attention_ahead.h). Stateless; scratch is on the stack.
+// Many rows share one decoding of the partition into tiles. Few rows process 64 keys at a time and read values in their
+// stored form. Both prefetch (attention_ahead.h). Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
 constexpr int64_t kWideStride = kBf16MaxHeadDim + 16;  // floats
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;   // floats
-constexpr int64_t kStrip = 64;                         // keys that few rows process at a time
+constexpr int64_t kStrip = 64;                         // number of keys that few rows process at a time
 
 // Scratch for blocks of up to kRows rows.
 template <int64_t kRows>
@@ -45,11 +46,11 @@ struct BlockScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t query[kRows * kQueryStride];
-  alignas(64) float wide_query[kRows * kWideStride];  // the query in f32, for FMAs
+  alignas(64) float wide_query[kRows * kWideStride];  // the queries in f32, for FMAs
   alignas(64) float score[kRows * kScoreStride];
   alignas(64) uint8_t weight[kRows * kWeightStride];
-  alignas(64) float sum[kRows * kSumStride];    // sums of values, dims in the order of the tiles
-  const uint8_t* row[kAttentionPartition + 8];  // stored keys, then values; written 8 at a time
+  alignas(64) float sum[kRows * kSumStride];    // sums of values, with the dims in the order of the tiles
+  const uint8_t* row[kAttentionPartition + 8];  // addresses of stored keys, later of values; written 8 at a time
   Ahead ahead;
   const bool by_fma = bf16_by_fma();
 };
@@ -62,12 +63,12 @@ inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
   return {begin > 0 ? begin : 0, end};
 }
 
-// Keys seen by any of the queries [first, last].
+// Returns the keys that at least one of the queries [first, last] sees.
 inline KeyRange seen_by(const AttentionArgs& a, int64_t first, int64_t last) {
   return {seen_by(a, first).begin, seen_by(a, last).end};
 }
 
-// Calls body.template operator()<Products>().
+// Calls `body` with the type of products: FmaProducts or DotProducts.
 template <typename Body>
 void with_products(bool by_fma, const Body& body) {
   if (!by_fma) return body.template operator()<DotProducts>();
@@ -75,7 +76,8 @@ void with_products(bool by_fma, const Body& body) {
   body.template operator()<FmaProducts>();
 }
 
-// A block's queries, and after weigh_rows() its weights, as `Products` takes them; strides in elements of a Row.
+// Return a block's queries, and (after weigh_rows()) its weights, in the form that `Products` reads. Strides are in
+// elements of a Row.
 template <typename Products, int64_t kRows>
 const typename Products::Row* query_rows(const BlockScratch<kRows>& s) {
   if constexpr (std::is_same_v<Products, DotProducts>) {
@@ -89,7 +91,7 @@ const typename Products::Row* weight_rows(const BlockScratch<kRows>& s) {
   if constexpr (std::is_same_v<Products, DotProducts>) {
     return s.weight;
   } else {
-    return s.score;  // no longer needed
+    return s.score;  // scores are no longer needed
   }
 }
 template <typename Products>
@@ -97,7 +99,7 @@ constexpr int64_t kQueryRow = std::is_same_v<Products, DotProducts> ? kQueryStri
 template <typename Products>
 constexpr int64_t kWeightRow = std::is_same_v<Products, DotProducts> ? kWeightStride : kScoreStride;
 
-// Scores of kRows rows against kVectors vectors of keys, starting at `chunk`.
+// Computes the scores of kRows rows with kVectors vectors of keys, starting at `chunk`.
 template <typename Products, int kRows, int kVectors, int kAsk = 0>
 void score_block(const typename Products::Row* query, const uint8_t* chunk, int64_t padded, float* score,
                  Ahead* ahead = nullptr) {
@@ -127,8 +129,8 @@ void score_block(const typename Products::Row* query, const uint8_t* chunk, int6
   }
 }
 
-// sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin,
-// end).
+// Adds weights . values to the sums, for kRows rows, kGroups groups of 32 dims, and pairs of keys [begin, end).
+// `first`: true: the sums begin with zero.
 template <typename Products, int kRows, int kGroups, typename Values>
 void value_block(const Values& values, const typename Products::Row* weight, int64_t begin, int64_t end, bool first,
                  float* sums, Ahead* ahead) {
@@ -164,7 +166,7 @@ void value_block(const Values& values, const typename Products::Row* weight, int
   }
 }
 
-// Sums in the order of the tiles -> acc, dims ascending.
+// Writes the sums, which have the order of the tiles, to acc, with ascending dims.
 inline void store_sums(const float* sums, int64_t rows, int64_t dims, float* acc) {
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
@@ -179,7 +181,7 @@ inline void store_sums(const float* sums, int64_t rows, int64_t dims, float* acc
   }
 }
 
-// Calls body.template operator()<n>(row) for rows, at most kMax at a time.
+// Splits the rows into parts of n rows, at most kMax, and calls body.operator()<n>(first row) for each.
 template <int kMax, typename Body>
 void in_parts(int64_t rows, const Body& body) {
   int64_t row = 0;
@@ -193,13 +195,13 @@ void in_parts(int64_t rows, const Body& body) {
   if (row < rows) body.template operator()<1>(row);
 }
 
-// The rows of a block.
+// Splits the rows of a block.
 template <typename Body>
 void in_twelves(int64_t rows, const Body& body) {
   in_parts<kBlockRows>(rows, body);
 }
 
-// A block's queries as bf16, zero-padded behind the head.
+// Writes a block's queries as bf16, padded with zeros to `padded` dims.
 inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, uint8_t* out) {
   for (int64_t r = row; r < row + rows; ++r, out += kQueryStride) {
     const float* q = a.q + r / a.group * a.q_stride + r % a.group * a.head_dim;
@@ -213,7 +215,7 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
   }
 }
 
-// Factors of FMAs: the rows' queries, and their weights of the chunks in place of the scores.
+// Write the rows' queries, and their weights in place of the scores, as f32, if products use FMAs.
 template <int64_t kRows>
 void widen_queries(int64_t rows, int64_t padded, BlockScratch<kRows>& s) {
   if (s.by_fma) widen_rows(s.query, kQueryStride, rows, 0, padded, s.wide_query, kWideStride);
@@ -223,13 +225,13 @@ void widen_weights(int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
   if (s.by_fma) widen_rows(s.weight, kWeightStride, rows, chunks.begin, chunks.end, s.score, kScoreStride);
 }
 
-// The least integer m with 2^m at least exp(score).
+// Returns the smallest integer m with 2^m >= exp(score).
 inline float whole_power(float score) {
   const __m512 top = _mm512_mul_ps(_mm512_set1_ps(score), _mm512_set1_ps(kLog2E));
   return Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
 }
 
-// The rows' scores of the chunks, to where the call wants them.
+// Writes the rows' scores of the chunks to AttentionArgs::scores.
 template <int64_t kRows>
 void keep_scores(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -240,8 +242,8 @@ void keep_scores(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chu
   }
 }
 
-// First every row's maximum, because its horizontal reduction has a long latency, then every row's weights. Prefetches
-// kLines a row into L2.
+// Computes all rows' maxima first, because a horizontal reduction has a long latency, and then all rows' weights.
+// Prefetches kLines lines for each row into L2.
 template <int kLines = 0, int64_t kRows>
 void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
   float shift[kRows];
@@ -274,7 +276,7 @@ inline KeyRange whole_chunks(KeyRange keys) {
   return {keys.begin / kKeyChunk * kKeyChunk, (keys.end + kKeyChunk - 1) / kKeyChunk * kKeyChunk};
 }
 
-// Pointers to the stored rows of `keys`; the other rows of their chunks are zero rows.
+// Sets `out` to the stored rows of `keys`, and to zero rows for the other keys of their chunks.
 inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, KeyRange keys,
                                 const uint8_t** out) {
   const KeyRange chunks = whole_chunks(keys);
@@ -287,7 +289,7 @@ inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* bl
     const uint8_t* row = blocks[block++] + within * stride;
     const int64_t left = a.block_tokens - within;
     const int64_t end = left < keys.end - j ? j + left : keys.end;
-    for (; j < end; j += 8, row += 8 * stride) {  // up to 7 too many, which the code below overwrites
+    for (; j < end; j += 8, row += 8 * stride) {  // writes up to 7 pointers too many, which the code below overwrites
       _mm512_storeu_si512(out + j, _mm512_add_epi64(_mm512_set1_epi64(reinterpret_cast<int64_t>(row)), steps));
     }
     j = end;
@@ -428,7 +430,8 @@ void load_key_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Block
   }
 }
 
-// With kWholeChunks of all keys in their chunks, zeros where a key is not seen. False: a value is not finite.
+// Writes the values of `keys` as tiles. kWholeChunks: also writes the other keys of their chunks, as zeros. Returns
+// false if a value is not finite.
 template <typename Values, bool kWholeChunks = false, int64_t kRows>
 bool load_value_tiles(const AttentionArgs& a, KeyRange keys, BlockScratch<kRows>& s) {
   find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
@@ -436,7 +439,7 @@ bool load_value_tiles(const AttentionArgs& a, KeyRange keys, BlockScratch<kRows>
   return interleave_values<Values>(s.row, valued.begin / 2, (valued.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
 }
 
-// Keys, and values where the call needs any.
+// Loads the keys, and the values if the call needs them.
 template <typename Keys, typename Values, bool kWholeChunks = false, int64_t kRows>
 bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
   s.ahead.start(a, keys.begin, keys.end);
@@ -444,7 +447,7 @@ bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScra
   return a.scores || load_value_tiles<Values, kWholeChunks>(a, keys, s);
 }
 
-// Each query alone, by attend(its arguments).
+// Calls attend(arguments) for each query separately.
 template <typename Attend>
 void attend_queries(const AttentionArgs& a, const Attend& attend) {
   for (int64_t i = 0; i < a.queries; ++i) {
@@ -465,7 +468,7 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   const int64_t rows = a.queries * a.group;
   const KeyRange keys = seen_by(a, 0, a.queries - 1);
   if (keys.empty()) return attend_nothing(a, 0, rows);
-  const KeyRange least = seen_by(a, a.queries - 1, 0);  // seen by every query
+  const KeyRange least = seen_by(a, a.queries - 1, 0);  // keys that every query sees
   const bool alike = least.begin == keys.begin && least.end == keys.end;
   if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0 && value_dim_of(a) % kDimGroup == 0)
     return attend_few<Keys, Values>(a, keys, s);
@@ -476,8 +479,8 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   }
 }
 
-// `Wide` reads the same format in f32 arithmetic, for heads that are too large for the tiles, and for rows with
-// residuals.
+// WideKeys and WideValues read the same formats with f32 arithmetic, for heads that are too large for the tiles, and
+// for rows with residuals.
 template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_bf16(const AttentionArgs& a) noexcept {
   if (a.head_dim > kBf16MaxHeadDim || a.residual_offset != 0) return attend<WideKeys, WideValues>(a);

@@ -1,7 +1,7 @@
-// Sums of bf16 products in f32 lanes, by either of two instructions with the same bits: vdpbf16ps takes a pair of
-// products at once, or FMAs one product each, of factors widened to f32. Products of bf16 are exact in f32, so an FMA
-// rounds as vdpbf16ps does, which adds the odd product of a pair before the even one and takes subnormal numbers as
-// zero. Which one is faster depends on the processor: bf16_products.h.
+// Sums of bf16 products in f32 lanes, with one of two instructions that give the same bits. vdpbf16ps adds a pair of
+// products at once. FMAs add one product each, with factors that are widened to f32. Products of bf16 are exact in f32,
+// so FMAs round as vdpbf16ps does if they also add the odd product of a pair before the even one and treat subnormal
+// numbers as zero. The processor determines which is faster (bf16_products.h).
 //
 // Vectors of keys and values hold a pair in every lane (attention_bf16_tiles.h). The other factor is a row of queries
 // or of weights, in order.
@@ -48,7 +48,8 @@ struct FmaProducts {
   }
 };
 
-// Rows of bf16 -> f32, whole 16s. Strides in bytes and in floats.
+// Converts columns [begin, end) of rows from bf16 to f32; both are multiples of 16. word_stride: in bytes. out_stride:
+// in floats.
 inline void widen_rows(const uint8_t* words, int64_t word_stride, int64_t rows, int64_t begin, int64_t end, float* out,
                        int64_t out_stride) {
   for (int64_t r = 0; r < rows; ++r, words += word_stride, out += out_stride) {
@@ -59,7 +60,7 @@ inline void widen_rows(const uint8_t* words, int64_t word_stride, int64_t rows, 
   }
 }
 
-// While it lives, FMAs of this thread take subnormal numbers as zero.
+// During the lifetime of this object, FMAs of this thread treat subnormal numbers as zero.
 class SubnormalsAsZero {
  public:
   SubnormalsAsZero() { _mm_setcsr(before_ | 0x8040); }  // flush to zero, denormals are zero

@@ -1,5 +1,5 @@
-// Loads stored keys and values into the registers of the bf16 attention kernel (attention_bf16.h): read as bf16, keys
-// transposed, values interleaved. Include after simd_avx512.h and attention_ahead.h.
+// Loads stored keys and values as bf16 for the bf16 attention kernel (attention_bf16.h). Keys are transposed; values
+// are interleaved. Include after simd_avx512.h and attention_ahead.h.
 //
 // A word is two bf16: vdpbf16ps multiplies the words of two vectors and adds both products to an f32 lane.
 //
@@ -8,7 +8,7 @@
 //   values  a group is 32 dims: for each pair of keys, the words of 16 dims and of the other 16
 //             [group of 32 dims][keys 2j, 2j + 1][low 16][high 16]    a lane per dim, the weights' word broadcast
 //
-// "Low" and "high" are the results of two unpack instructions, so dims are out of order until the sums are stored:
+// "Low" and "high" are the results of two unpack instructions, so dims have this order until the sums are stored:
 //
 //   low   dims 0-3   8-11  16-19  24-27
 //   high  dims 4-7  12-15  20-23  28-31
@@ -27,7 +27,8 @@ constexpr int64_t kPairs = kAttentionPartition / 2;  // pairs of keys in a parti
 constexpr int64_t kPairBytes = 128;  // bytes of a pair of dims in a chunk, or of a pair of keys in a group
 constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a partition's values
 
-// 32 stored values, or the last n of a row padded with zeros, as bf16 rounded to nearest even.
+// Readers of stored values. load() returns 32 values as bf16, rounded to nearest even; load_n() returns the last n
+// values of a row, padded with zeros.
 struct ReadBf16 {
   static constexpr const char* kName = "bf16";
   static constexpr int kLines = 2;  // cache lines per 64 values
@@ -59,7 +60,7 @@ struct ReadF16 {
 
 struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static constexpr const char* kName = "q8_0";
-  static constexpr int kLines = 1;  // lines read, plus a sixteenth
+  static constexpr int kLines = 1;  // number of lines read, without a sixteenth
   static __m512i load(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
     int16_t half;
@@ -71,7 +72,8 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
-// Blocks of KvNibbles. A block's values are few: its levels are looked up in a table of them, which is rounded once.
+// Reads blocks of KvNibbles. A block has few different values, so its levels are looked up in a table of them, which is
+// rounded once.
 template <typename Kv>
 struct ReadNibbles {
   static constexpr const char* kName = Kv::kName;
@@ -91,7 +93,7 @@ struct ReadNibbles {
     const __m256i words =
         _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + Kv::kLevelsAt)));
     __m512i index = _mm512_inserti64x4(_mm512_castsi256_si512(words), _mm256_srli_epi16(words, 4), 1);
-    if constexpr (kFifth) {  // else both halves of the table are the same, and bit 4 does not matter
+    if constexpr (kFifth) {  // otherwise both halves of the table are equal, and bit 4 has no effect
       uint32_t fifth;
       std::memcpy(&fifth, block + Kv::kFifthAt, sizeof fifth);
       index = _mm512_and_si512(index, _mm512_set1_epi16(15));
@@ -102,8 +104,8 @@ struct ReadNibbles {
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
-// Exact: 4 bits of exponent and 3 of mantissa move to their places, and the exponent is counted from bf16's bias. Those
-// without an exponent, eighths of 2^-6, are looked up.
+// Reads 8-bit floats exactly. The 4 exponent bits and 3 mantissa bits are moved to their places in a bf16, and the
+// exponent's bias is changed. Subnormal values (eighths of 2^-6) are looked up in a table.
 struct ReadF8 {
   static constexpr const char* kName = KvF8::kName;
   static constexpr int kLines = 1;
@@ -126,8 +128,7 @@ struct ReadF8 {
   }
 };
 
-// Swaps lane c of row[r] with lane r of row[c]: words between adjacent rows, then pairs of words between every second
-// row, then whole quarters.
+// Transposes 16 rows of 16 lanes: swaps words of adjacent rows, then pairs of words of every second row, then quarters.
 inline void transpose_16(__m512i* row) {
   __m512i t[16];
 #pragma GCC unroll 16
@@ -155,7 +156,7 @@ inline void transpose_16(__m512i* row) {
   }
 }
 
-// Transposes 16 keys into their half of a chunk; prefetches kAsk lines four times per 32 dims.
+// Transposes 16 keys into their half of a chunk. Prefetches kAsk lines four times for each 32 dims.
 template <typename Kv, int kAsk>
 void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* chunk, Ahead& ahead) {
   for (int64_t d = 0; d < padded; d += kDimGroup, chunk += kDimGroup / 2 * kPairBytes) {
@@ -177,7 +178,8 @@ inline void interleave_keys(__m512i even, __m512i odd, __m512i& low, __m512i& hi
   high = _mm512_unpackhi_epi16(even, odd);
 }
 
-// Writes the values of the pairs [begin, end) to their groups. Returns whether all are finite, if kCheck.
+// Writes the values of the pairs [begin, end) of keys to their groups. If kCheck, returns false if a value is not
+// finite.
 template <typename Kv, bool kCheck = true>
 bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, int64_t head_dim, uint8_t* groups,
                        Ahead& ahead) {
@@ -202,9 +204,9 @@ bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, 
   return wild == 0;
 }
 
-// Where the value kernel reads its words: from a tile, or directly from the stored rows when few query rows use them.
+// Sources of values for the value kernel: tiles, or, if few query rows use the values, the stored rows.
 struct TileValues {
-  static constexpr int kLines = 0;  // to prefetch
+  static constexpr int kLines = 0;  // lines to prefetch
   const uint8_t* group;
   void load(int64_t pair, int64_t g, __m512i& low, __m512i& high) const {
     const uint8_t* words = group + g * kGroupBytes + pair * kPairBytes;

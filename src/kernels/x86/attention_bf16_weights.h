@@ -1,7 +1,7 @@
 // Converts scores to weights for the bf16 attention kernel (attention_bf16.h): masks, maxima and exponentials of one
 // row of a partition. Include after simd_avx512.h, simd_math.h and attention_bf16_tiles.h.
 //
-// A row's scores are f32, 256 at most, in whole chunks of 32; scores of unseen keys become kUnseen, whose weight is
+// A row has at most 256 scores in f32, in whole chunks of 32. Scores of unseen keys become kUnseen, whose weight is
 // zero.
 #pragma once
 
@@ -13,11 +13,11 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
-// maximum power of a weight under a unified maximum: far beyond kUnifiedRange, but finite
+// Maximum exponent (base 2) of a weight with a unified maximum: far beyond kUnifiedRange, but finite.
 constexpr float kMaxPower = 100;
 constexpr float kUnseen = -1e30f;
 
-// Slots of the partition, from key_begin.
+// Slots [begin, end) of the partition, relative to key_begin.
 struct KeyRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -31,8 +31,9 @@ inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, x, y);
 }
 
-// 2^x for weights, zero below 2^-125, with a relative error of 4e-6, some 2^-10 of the bf16 rounding error. x is split
-// into an integer, which adding 1.5 2^23 leaves in the low bits of `shifted`, and a remainder for a polynomial.
+// Returns 2^x for weights, zero below 2^-125. The relative error is 4e-6, about 2^-10 of the bf16 rounding error. x is
+// split into an integer and a remainder for a polynomial. Adding 1.5 * 2^23 leaves the integer in the low bits of
+// `shifted`.
 inline __m512 power_of_two(__m512 x) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
   const __m512 shifted = _mm512_add_ps(x, magic);
@@ -41,12 +42,12 @@ inline __m512 power_of_two(__m512 x) {
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4020711e-1f));
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9311360e-1f));
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
-  const __mmask16 seen = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);  // a NaN too
+  const __mmask16 seen = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);  // true also for NaN
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(y), exponent));
 }
 
-// Caps and masks a row's scores of the chunks that cover `chunks`. Vectors that are seen whole need no mask.
+// Applies the softcap and the mask to a row's scores of `chunks`. Vectors whose keys are all seen need no mask.
 inline void mask_scores(float* score, KeyRange chunks, KeyRange seen, float softcap) {
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     if (softcap == 0 && j >= seen.begin && j + 16 <= seen.end) {
@@ -70,7 +71,7 @@ inline float largest_score(const float* score, KeyRange chunks) {
   return Simd::largest(Simd::max(top[0], top[1]));
 }
 
-// Converts a row's scores to weights relative to 2^shift; returns their sum. kAbove: scores may be above it.
+// Converts a row's scores to weights relative to 2^shift. Returns their sum. kAbove: weights may exceed 1.
 template <bool kAbove>
 float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
   const __m512 log2_e = _mm512_set1_ps(kLog2E);

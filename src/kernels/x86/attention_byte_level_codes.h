@@ -1,8 +1,8 @@
-// Levels as the unsigned bytes that are multiplied (attention_byte_levels.h). Include after
+// Converts levels to the unsigned bytes that are multiplied (attention_byte_levels.h). Include after
 // attention_byte_level_units.h.
 //
-// A unit (AffineRows) has eight bytes, of levels' lower bits at 2 or 4 places, its shifts. With 3 bits, four bytes with
-// their top bits follow: bit j of byte k is of the level at place k of byte j.
+// A unit (AffineRows) has eight bytes with the levels' lower bits, at 2 or 4 places in each byte, called shifts. With 3
+// bits, four bytes with the top bits follow: bit j of byte k belongs to the level at place k of byte j.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 
 template <int kBits>
 struct ByteUnit {
-  static constexpr int kStep = kBits == 4 ? 4 : 2;  // bits that are adjacent in a byte
+  static constexpr int kStep = kBits == 4 ? 4 : 2;  // number of adjacent bits in a byte that belong to a level
   static constexpr int kShifts = 8 / kStep;
   static constexpr int64_t kDims = affine_unit_values(kBits);
   static constexpr int64_t kBytes = affine_unit_bytes(kBits);
@@ -21,8 +21,8 @@ struct ByteUnit {
   static int64_t columns(int64_t dims) { return (dims + 2 * kDims - 1) / (2 * kDims); }
 };
 
-// Lower bits of 64 levels at each place, and top bits: of keys, a token's four bytes in every lane; of values, dword
-// 4 u + k has byte k of unit u of four tokens.
+// The lower bits of 64 levels at each place, and their top bits. Top bits of keys: every lane has a token's four bytes.
+// Top bits of values: dword 4 u + k has byte k of unit u of four tokens.
 struct LevelBits {
   __m512i low, top;
 };
@@ -34,7 +34,8 @@ inline __m512i low_bits(__m512i low, int shift) {
                           _mm512_set1_epi8((1 << kStep) - 1));
 }
 
-// Levels that stand for themselves. A lone row multiplies them at their places: its sums are shifted once.
+// Levels that no table replaces. For one row, they are multiplied at their places in the bytes, and the sums are
+// shifted once.
 template <int kLevelBits>
 struct PlainLevels {
   static constexpr int kBits = kLevelBits;
@@ -56,7 +57,7 @@ struct PlainLevels {
   }
 };
 
-// Levels of 3 bits, and those that a table replaces (LevelTiles::codes), looked up.
+// Levels of 3 bits, and levels that a table replaces (LevelTiles::codes). They are looked up.
 template <int kLevelBits>
 class CodedLevels {
  public:
@@ -68,7 +69,7 @@ class CodedLevels {
     table_ = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
   }
 
-  const float offset;  // a code is its byte and this
+  const float offset;  // a code is its byte plus this
   __m512i key(const LevelBits& bits, int half, int shift) const {
     if constexpr (kBits != 3) return look_up(low_bits<kBits>(bits.low, shift));
     const __m512i token = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
@@ -92,7 +93,7 @@ class CodedLevels {
   static constexpr int kOffset = kMaxCode + 1;
 
   __m512i look_up(__m512i levels) const { return _mm512_shuffle_epi8(table_, levels); }
-  // A level has its top bit where a byte of `tops` has that of `places`.
+  // Adds the top bit to each level whose byte in `tops` has the bit of `places`.
   __m512i with_top_bits(const LevelBits& bits, int shift, __m512i tops, __m512i places) const {
     const __m512i low = low_bits<kBits>(bits.low, shift);
     const __mmask64 set = _mm512_test_epi8_mask(tops, places);

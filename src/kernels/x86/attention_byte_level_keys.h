@@ -1,4 +1,5 @@
-// Scores of tiles of levels with 8-bit products (attention_byte_levels.h). Include after attention_byte_level_codes.h.
+// Computes scores of tiles of levels with 8-bit products (attention_byte_levels.h). Include after
+// attention_byte_level_codes.h.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +8,15 @@
 namespace millrace {
 namespace {
 
-// The planes of four dims from d on, in a query's: low ones, and high ones 8 bytes behind. 32 dims are 64 bytes.
+// Returns the offset, in a query's planes, of the low planes of the four dims from d on; their high planes follow 8
+// bytes later. 32 dims take 64 bytes.
 inline int64_t plane_at(int64_t d) { return d / 32 * 64 + d % 16 / 4 * 16 + d % 32 / 16 * 4; }
 
 // Calls use(bits, unit, half) for the two dwords, half 0 and 1, of each of 16 tokens' `units`.
 template <int kBits, typename Use>
 [[gnu::always_inline]] inline void for_key_dwords(const uint8_t* levels, int64_t stride, int64_t units,
                                                   const Use& use) {
-  constexpr int64_t kUnits = kBits == 3 ? 1 : 2;  // in the 16 bytes that are loaded at a time
+  constexpr int64_t kUnits = kBits == 3 ? 1 : 2;  // units in the 16 bytes that are loaded at a time
   for (int64_t unit = 0; unit < units; unit += kUnits) {
     __m512i words[4];
     transpose_dwords(levels + unit * ByteUnit<kBits>::kBytes, stride, words);
@@ -26,7 +28,7 @@ template <int kBits, typename Use>
   }
 }
 
-// 16 tokens' keys, [unit][dword][shift] of 64 bytes each: four dims of each token.
+// Decodes the keys of 16 tokens to [unit][dword][shift], 64 bytes each: four dims of each token.
 template <typename Codes>
 void decode_key_bytes(const Codes& codes, const uint8_t* levels, int64_t stride, int64_t units, uint8_t* out) {
   for_key_dwords<Codes::kBits>(
@@ -37,8 +39,8 @@ void decode_key_bytes(const Codes& codes, const uint8_t* levels, int64_t stride,
       });
 }
 
-// A query's planes and the values of their units, for up to four places of keys; the scales by columns of each place
-// are in the scratch.
+// Computes a query's planes, and the values of their units, for up to four places of keys. The scratch has the column
+// scales of each place.
 inline void scale_query_columns(const AttentionArgs& a, int64_t row, int64_t r, int64_t places, ByteScratch& b) {
   const float* q = query_of(a, row + r);
   __m512 most[kStripPlaces], rest[kStripPlaces], scaled[kStripPlaces][kMaxTilesHeadDim / 16];
@@ -68,7 +70,7 @@ inline void scale_query_columns(const AttentionArgs& a, int64_t row, int64_t r, 
   }
 }
 
-// Variant for keys with scales by tokens: by groups of dims.
+// Variant for keys with scales by tokens: computes planes by groups of dims.
 inline void scale_query_groups(const AttentionArgs& a, int64_t row, int64_t r, ByteScratch& b) {
   const float* q = query_of(a, row + r);
   uint8_t* out = b.query + r * kStripPlaces * kPlaneStride;
@@ -91,11 +93,11 @@ inline void scale_query_groups(const AttentionArgs& a, int64_t row, int64_t r, B
   }
 }
 
-// Converts a row's whole sums of one place or group, of keys from `key` on, into scores.
+// Converts a row's integer sums of one place or group, for keys from `key` on, into scores.
 struct ByteScores {
   bool columns;
   const ByteScratch& b;
-  int64_t key, place;  // key: of the partition; place: of the strip
+  int64_t key, place;  // key: index in the partition; place: index in the strip
 
   void put(int64_t r, int64_t group, __m512i sum, float* out) const {
     const int64_t at = columns ? place : group;
@@ -108,7 +110,7 @@ struct ByteScores {
   }
 };
 
-// Sums of a lone row, [shift].
+// Joins the sums of a single row, [shift].
 template <typename Codes>
 inline __m512i join_lone_sums(const __m512i* sum) {
   __m512i all = sum[0];
@@ -117,7 +119,7 @@ inline __m512i join_lone_sums(const __m512i* sum) {
   return all;
 }
 
-// 16 keys against one row, decoded on the way. group_units: units under one scale.
+// Decodes 16 keys and multiplies them by one row. group_units: number of units that share a scale.
 template <typename Codes>
 void score_vector(const Codes& codes, const uint8_t* levels, int64_t stride, int64_t units, int64_t group_units,
                   const uint8_t* query, const ByteScores& scores, float* out) {
@@ -148,7 +150,8 @@ void score_vector(const Codes& codes, const uint8_t* levels, int64_t stride, int
       });
 }
 
-// Multiplies 32 decoded keys, in groups of 16 at a distance of vector_bytes, by kRows rows, units [begin, end).
+// Multiplies units [begin, end) of 32 decoded keys by kRows rows. vector_bytes: bytes from the first 16 keys to the
+// next 16.
 template <int kBits, int kRows>
 void score_bytes(const uint8_t* keys, int64_t vector_bytes, int64_t begin, int64_t end, const uint8_t* query,
                  int64_t row, int64_t group, const ByteScores& scores, float* out) {
@@ -196,7 +199,8 @@ void decode_key_byte_range(const Codes& codes, const AttentionArgs& a, int64_t b
   }
 }
 
-// Scores of the encoded keys [begin, end), whole chunks; from: key of the first decoded ones, or negative.
+// Computes the scores of the encoded keys [begin, end), which are whole chunks. `from`: first key of those that are
+// already decoded; negative: none are.
 template <typename Codes>
 void score_byte_levels(const Codes& codes, const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin,
                        int64_t end, int64_t from, Bf16Scratch& s, ByteScratch& b) {

@@ -1,4 +1,4 @@
-// Sums of values of tiles of levels with 8-bit products (attention_byte_levels.h). Include after
+// Computes sums of values of tiles of levels with 8-bit products (attention_byte_levels.h). Include after
 // attention_byte_level_keys.h.
 #pragma once
 
@@ -8,7 +8,8 @@
 namespace millrace {
 namespace {
 
-// A column's levels of four tokens: lane 2 j holds byte j of unit 0 of each token, lane 2 j + 1 of unit 1.
+// Transposes a column's levels of four tokens: lane 2 j has byte j of unit 0 of each token, and lane 2 j + 1 has byte j
+// of unit 1.
 inline __m512i transpose_bytes(__m512i tokens) {
   alignas(64) static constexpr uint16_t kWords[32] = {0, 4, 8,  12, 16, 20, 24, 28, 1, 5, 9,  13, 17, 21, 25, 29,
                                                       2, 6, 10, 14, 18, 22, 26, 30, 3, 7, 11, 15, 19, 23, 27, 31};
@@ -17,7 +18,7 @@ inline __m512i transpose_bytes(__m512i tokens) {
   return _mm512_shuffle_epi8(words, order);
 }
 
-// A column of four tokens.
+// Loads a column of four tokens.
 template <int kBits>
 inline LevelBits load_column(const uint8_t* levels, int64_t stride) {
   const __m512i first = load_tokens(levels, stride);
@@ -30,14 +31,14 @@ inline LevelBits load_column(const uint8_t* levels, int64_t stride) {
   return {transpose_bytes(low), _mm512_shuffle_epi8(tops, order)};
 }
 
-// Lines to prefetch with 32 tokens of a column.
+// Returns the number of lines to prefetch with 32 tokens of a column.
 template <int kBits>
 inline int64_t lines_of_column(const AttentionArgs& a, const ByteScratch& b) {
   const int64_t columns = ByteUnit<kBits>::columns(value_dim_of(a));
   return (6 * b.lines + columns - 1) / columns;
 }
 
-// A column of the values [begin, end): [step of 4 tokens][shift] of 64 bytes each.
+// Decodes a column of values [begin, end) to [step of 4 tokens][shift], 64 bytes each.
 template <typename Codes>
 void decode_value_column(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, int64_t column,
                          uint8_t* out, ByteScratch& b) {
@@ -55,7 +56,7 @@ void decode_value_column(const Codes& codes, const AttentionArgs& a, int64_t beg
   }
 }
 
-// Groups of a column's two units.
+// The groups that a column's two units belong to.
 struct ColumnGroups {
   int64_t first, second;
 };
@@ -66,8 +67,9 @@ inline ColumnGroups groups_of_column(const LevelTiles& tiles, int64_t column, in
   return {d / tiles.group, second < groups ? second : groups - 1};
 }
 
-// A row's weights times scales as planes, the values of their units, and the sums of weights times zeros, by group.
-// Planes are by the first group of a column: 16 bytes for each four tokens, low planes of both groups, then high ones.
+// Computes by group: a row's weights times scales as planes, the values of their units, and the sums of weights times
+// zeros. Planes are stored by the first group of a column, 16 bytes for each four tokens: the low planes of both
+// groups, then the high planes.
 template <int kBits>
 void scale_weight_planes(const AttentionArgs& a, const uint8_t* weight, int64_t begin, int64_t end, int64_t row,
                          ByteScratch& b) {
@@ -113,7 +115,7 @@ inline __m512i broadcast_pair(const uint8_t* p) {
   return _mm512_set1_epi64(pair);
 }
 
-// A row's sums of a column, [shift], onto its acc.
+// Adds a row's sums of a column, [shift], to its acc.
 template <int kBits>
 void put_column(const AttentionArgs& a, int64_t row, int64_t column, ColumnGroups of, const __m512i* sum, float* acc,
                 const ByteScratch& b) {
@@ -141,7 +143,7 @@ void put_column(const AttentionArgs& a, int64_t row, int64_t column, ColumnGroup
   }
 }
 
-// One row's sums of a column, decoded on the way.
+// Decodes a column and computes one row's sums of it.
 template <typename Codes>
 void add_column(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, ColumnGroups of,
                 float* acc, ByteScratch& b) {
@@ -172,7 +174,7 @@ void add_column(const Codes& codes, const AttentionArgs& a, int64_t begin, int64
   put_column<Codes::kBits>(a, 0, column, of, sum, acc, b);
 }
 
-// kRows rows' sums of a decoded column.
+// Computes kRows rows' sums of a decoded column.
 template <int kBits, int kRows>
 void add_column_rows(const AttentionArgs& a, int64_t row, int64_t begin, int64_t end, int64_t column, ColumnGroups of,
                      const uint8_t* values, float* acc, const ByteScratch& b) {
@@ -208,8 +210,8 @@ void add_column_rows(const AttentionArgs& a, int64_t row, int64_t begin, int64_t
   }
 }
 
-// Adds the encoded values [begin, end), whole chunks, to the rows' acc; from: key of the first decoded ones, or
-// negative.
+// Adds the encoded values [begin, end), which are whole chunks, to the rows' acc. `from`: first key of those that are
+// already decoded; negative: none are.
 template <typename Codes>
 void add_byte_levels(const Codes& codes, const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end,
                      int64_t from, const Bf16Scratch& s, ByteScratch& b) {

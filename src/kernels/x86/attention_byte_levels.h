@@ -1,19 +1,18 @@
 // Attention over tiles of levels (LevelTiles) with 8-bit products (vpdpbusd). Include after attention_level_partition.h
 // and attention_byte_level_units.h, _codes.h, _keys.h and _values.h.
 //
-// A level is an unsigned byte; codes in place of levels are unsigned bytes once 64 is added to them, and zeros are
-// lowered by as many scales. Its factor, a query or a weight times a scale, is rounded to a whole number of 16 bits
-// under the largest of its row: 256 high + low, two signed bytes. Sums are whole numbers, and exact. With s and z the
-// scale and zero of a group, S the largest number of the sum in the brackets divided by 32512, and [] rounding to whole
-// numbers:
+// A level is an unsigned byte. Codes that replace levels become unsigned bytes by adding 64; zeros are lowered by 64
+// scales in return. The factor of a level is a query or a weight, times a scale. It is rounded to a 16-bit integer,
+// relative to the largest factor of its row, and split into two signed bytes: 256 high + low. Sums are exact integers.
+// s, z: scale and zero of a group. S: the largest factor in the sum, divided by 32512. [ ]: rounding to an integer.
 //
 //   keys by columns    score = S (sum over d of [q s / S] level) + sum over d of q z         32 tokens or more
 //   keys by tokens     score = s S (sum over d of [q / S] level) + z sum over d of q         by groups of dims
 //   values             acc   = S (sum over t of [p s / S] level) + sum over t of p z         p: bf16 weights
 //
-// So a product has the error of its factor, half of S, some 2^-16 of the largest; one in bf16 has 2^-9 of its own. S is
-// a row's own: of all dims, or of all encoded tokens of the partition, among which unseen ones have weight 0. Raw keys
-// behind the encoded ones are multiplied in bf16, as elsewhere.
+// The error of a product is that of its factor: half of S, about 2^-16 of the largest factor. A bf16 factor has a
+// relative error of 2^-9. Each row has its own S, over all dims, or over all encoded tokens of the partition, where
+// unseen tokens have weight 0. Raw keys after the encoded ones are multiplied in bf16, as in attention_bf16.h.
 //
 //   keys     [16 tokens][unit][dword][shift]          lane: four dims of a token
 //   values   [4 tokens][column of two units][shift]   lane 2 j + u: byte j of unit u of the four tokens

@@ -1,12 +1,13 @@
-// Stored rows of levels as the unsigned bytes that are multiplied (attention_byte_rows.h). Include after
+// Loads stored rows of levels as the unsigned bytes that are multiplied (attention_byte_rows.h). Include after
 // attention_bf16.h.
 //
-// Every format has blocks of 32 values; a block of four tokens is two halves, 16 values of each token:
+// Every format has blocks of 32 values. A block of four tokens is loaded as two halves, each with 16 values of every
+// token:
 //
 //   keys     [4 tokens][16 values]    lane 4 t + i: values 4 i to 4 i + 3 of token t
 //   values   [16 values][4 tokens]    a lane per value
 //
-// A value is scale (level - kCentre), or scale level + minimum.
+// A value is scale * (level - kCentre), or scale * level + minimum.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct LevelHalvesOfFour {
   __m512i first, last;  // values 0 to 15, and 16 to 31
 };
 
-// 16 bytes of each of four tokens, `at` bytes behind their rows.
+// Loads 16 bytes of each of four tokens, at offset `at` of their rows.
 inline __m512i load_four_tokens(const uint8_t* const (&token)[4], int64_t at) {
   const auto one = [&](int t) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(token[t] + at)); };
   const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(one(0)), one(1), 1);
@@ -30,7 +31,7 @@ inline __m512i load_four_tokens(const uint8_t* const (&token)[4], int64_t at) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// [4 tokens][16 bytes] -> [16 bytes][4 tokens].
+// Transposes [4 tokens][16 bytes] to [16 bytes][4 tokens].
 inline __m512i turn_four_tokens(__m512i tokens) {
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512i places = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
@@ -48,7 +49,7 @@ inline LevelHalvesOfFour split_nibbles(__m512i nibbles) {
   return {_mm512_and_si512(nibbles, mask), _mm512_and_si512(_mm512_srli_epi16(nibbles, 4), mask)};
 }
 
-// Blocks of KvNibbles.
+// Rows of blocks of KvNibbles.
 template <typename Kv>
 struct NibbleRows {
   static constexpr int64_t kBytes = Kv::kBytes;
@@ -71,14 +72,14 @@ struct NibbleRows {
   }
 
  private:
-  // The four bytes of each token, four times.
+  // Loads four bytes of each token, repeated four times.
   static __m512i load_fifths(const uint8_t* const (&token)[4], int64_t at) {
     int32_t word[4];
     for (int t = 0; t < 4; ++t) std::memcpy(&word[t], token[t] + at, sizeof word[t]);
     const __m512i all = _mm512_castsi128_si512(_mm_setr_epi32(word[0], word[1], word[2], word[3]));
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), all);
   }
-  // The bits of 16 values begin at byte `from` of the four.
+  // Adds the fifth bits of 16 values, which begin at byte `from` of the four.
   static __m512i with_fifths(__m512i levels, __m512i fifths, int from) {
     const __m512i bytes =
         _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)),
@@ -104,13 +105,13 @@ struct ByteRows {  // rows of KvQ8
   }
 };
 
-// Loads the halves `at` bytes into each block, scales or minima, of 16 tokens from `first_token` on, widened. Blocks
-// are read kPerLoad at a time, and halves behind the last one are written, too.
+// Loads the scales or minima (f16 at offset `at` of each block) of 16 tokens, from `first_token` on, as f32. Blocks are
+// read kPerLoad at a time, so entries beyond the last block are also written.
 template <typename Row>
 void load_row_scales(const uint8_t* const* rows, int64_t first_token, int64_t blocks, int64_t at,
                      float (*scale)[kAttentionPartition]) {
   constexpr int64_t kPerLoad = 3 * Row::kBytes + 4 <= 64 ? 4 : 2, kWords = Row::kBytes / 2;
-  constexpr int kTokens = 32 / kPerLoad;  // tokens of a vector of halves
+  constexpr int kTokens = 32 / kPerLoad;  // number of tokens in a vector of f16
   static_assert(Row::kBytes % 2 == 0);
   alignas(64) uint16_t order[32];
   for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / kTokens * kWords);

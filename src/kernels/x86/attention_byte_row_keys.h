@@ -1,4 +1,5 @@
-// Scores of rows of levels with 8-bit products (attention_byte_rows.h). Include after attention_byte_row_planes.h.
+// Computes scores of rows of levels with 8-bit products (attention_byte_rows.h). Include after
+// attention_byte_row_planes.h.
 #pragma once
 
 #include <cstdint>
@@ -6,24 +7,25 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kRowStrip = 64;  // tokens whose values are multiplied under one unit
-constexpr int64_t kRowKeys = 16;   // tokens of a vector of scores
+constexpr int64_t kRowStrip = 64;  // number of tokens whose values are multiplied with one unit
+constexpr int64_t kRowKeys = 16;   // number of tokens in a vector of scores
 constexpr int64_t kHalvesBytes = 128;
-constexpr int64_t kPlanesOfBlock = 4 * 64;  // planes of a query: low and high plane of the first half, then of the last
+// Bytes of a query's planes in a block: low and high plane of the first half, then of the last.
+constexpr int64_t kPlanesOfBlock = 4 * 64;
 
 struct ByteRowScratch {
   alignas(64) uint8_t query[kBlockRows * kMaxRowBlocks * kPlanesOfBlock];
   float query_unit[kBlockRows], query_rest[kBlockRows][kMaxRowBlocks];
   alignas(64) float key_scale[kMaxRowBlocks][kAttentionPartition], key_minimum[kMaxRowBlocks][kAttentionPartition];
   alignas(64) float value_scale[kMaxRowBlocks][kAttentionPartition], value_minimum[kMaxRowBlocks][kAttentionPartition];
-  alignas(64) uint8_t weight[kBlockRows][kMaxRowBlocks][2 * kRowStrip];  // the low plane, the high plane
+  alignas(64) uint8_t weight[kBlockRows][kMaxRowBlocks][2 * kRowStrip];  // the low plane, then the high plane
   float weight_unit[kBlockRows][kMaxRowBlocks], weight_rest[kBlockRows][kMaxRowBlocks];
 };
 
 inline int64_t row_blocks(int64_t dims) { return (dims + kRowBlock - 1) / kRowBlock; }
 
-// A query's planes, [block][half][low, high] of 64 bytes: 16 of the query, four times. query_rest: a further factor of
-// a block's scale (its minimum).
+// Rounds a query to planes, [block][half][low, high] of 64 bytes: 16 bytes of the query, four times. query_rest: an
+// additional factor of a block's scale, or of its minimum.
 template <typename Row>
 void round_query_to_bytes(const AttentionArgs& a, int64_t row, int64_t r, ByteRowScratch& b) {
   const float* q = a.q + (row + r) / a.group * a.q_stride + (row + r) % a.group * a.head_dim;
@@ -52,7 +54,7 @@ void round_query_to_bytes(const AttentionArgs& a, int64_t row, int64_t r, ByteRo
   }
 }
 
-// Levels of 16 keys: vector i has the keys i, i + 4, i + 8 and i + 12, so that sums of four vectors are in order.
+// Loads levels of 16 keys. Vector i has keys i, i + 4, i + 8 and i + 12, so that the sums of four vectors are in order.
 template <typename Row>
 struct StoredKeys {
   const uint8_t* const* rows;
@@ -83,7 +85,7 @@ void decode_row_keys(const uint8_t* const* rows, int64_t blocks, uint8_t* out) {
   }
 }
 
-// Four vectors of [4 tokens][4 sums] -> the sums of their lanes of 4, 16 tokens in the order of StoredKeys.
+// Sums each four lanes of four vectors [4 tokens][4 sums]. Returns the sums of 16 tokens in the order of StoredKeys.
 inline __m512 add_four_sums(const __m512* v) {
   const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
   const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
@@ -91,11 +93,12 @@ inline __m512 add_four_sums(const __m512* v) {
 }
 
 template <int i>
-inline __m512 scale_of_vector(__m512 scales) {  // scales of the keys i, i + 4, i + 8 and i + 12, four times each
+// Returns the scales of keys i, i + 4, i + 8 and i + 12, four times each.
+inline __m512 scale_of_vector(__m512 scales) {
   return _mm512_permute_ps(scales, i * 0x55);
 }
 
-// Scores of 16 keys, `key` the first, and kRows queries from r on. Asks for kAsk lines a block.
+// Computes the scores of 16 keys, from `key` on, and kRows queries, from r on. Prefetches kAsk lines for each block.
 template <typename Row, int kRows, int kAsk, typename Keys>
 void score_row_keys(const Keys& keys, int64_t blocks, int64_t key, int64_t r, float* score, Ahead& ahead,
                     const ByteRowScratch& b) {
@@ -139,7 +142,7 @@ void load_key_scales(const uint8_t* const* rows, int64_t blocks, int64_t key, By
   if constexpr (Row::kMinimum) load_row_scales<Row>(rows, key, blocks, 2, b.key_minimum);
 }
 
-// Scores of the keys in `chunks`. decoded: levels of the partition's keys, or null.
+// Computes the scores of the keys in `chunks`. `decoded`: levels of the partition's keys, or null.
 template <typename Row>
 [[gnu::noinline]] void score_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks,
                                        const uint8_t* decoded, Bf16Scratch& s, ByteRowScratch& b) {

@@ -1,4 +1,4 @@
-// Numbers as whole ones of 16 bits in two planes of signed bytes, 256 high + low, for attention over rows of levels
+// Rounds numbers to 16-bit integers in two planes of signed bytes, 256 high + low, for attention over rows of levels
 // (attention_byte_rows.h). Include after attention_byte_row_formats.h.
 #pragma once
 
@@ -8,14 +8,14 @@ namespace millrace {
 namespace {
 
 constexpr float kMaxWhole = 127 * 256;
-constexpr float kMinUnit = 0x1p-100f;  // numbers that are all smaller count as zero
+constexpr float kMinUnit = 0x1p-100f;  // if all numbers are smaller, they are treated as zero
 
-// Value of 1, if `most` is the largest magnitude that the whole numbers represent. NaN and infinity stay, so a sum with
-// one of them is not finite either.
+// Returns the value of the integer 1, if `most` is the largest magnitude to represent. If `most` is NaN or infinite, so
+// is the result, and sums are not finite.
 inline float unit_of(float most) { return most < kMinUnit ? 0 : most * (1 / kMaxWhole); }
 inline float inverse_of(float most) { return most < kMinUnit ? 0 : kMaxWhole / most; }
 
-// The largest absolute value, or NaN if one is.
+// Computes the largest magnitude; NaN if a value is NaN.
 inline __m512i larger_size(__m512i most, __m512 x) {
   return _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
 }

@@ -1,4 +1,4 @@
-// Sums of values of rows of levels with 8-bit products (attention_byte_rows.h). Include after
+// Computes sums of values of rows of levels with 8-bit products (attention_byte_rows.h). Include after
 // attention_byte_row_keys.h.
 #pragma once
 
@@ -7,10 +7,10 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kStripBytes = kRowStrip * kRowBlock;  // levels of a strip of one block
+constexpr int64_t kStripBytes = kRowStrip * kRowBlock;  // bytes of one block's levels in a strip
 constexpr int64_t kPartsOfStrip = kRowStrip / 16;
 
-// The keys of a strip, of a partition's, that are multiplied.
+// The keys [begin, end) of a strip that are multiplied, as indices in the partition.
 struct StripKeys {
   int64_t strip, begin, end;  // multiples of 32
 };
@@ -28,12 +28,12 @@ void load_value_scales(const uint8_t* const* rows, int64_t blocks, int64_t begin
   }
 }
 
-// The planes of a row's weights times scales, for each block: dword 4 i + j has the tokens 16 j + 4 i and the next
-// three of the strip. weight_rest: a term that is added to the block's sums.
+// Rounds a row's weights times scales to planes, for each block. Dword 4 i + j has token 16 j + 4 i of the strip and
+// the next three. weight_rest: term that is added to the block's sums.
 template <typename Row>
 void round_weights_to_bytes(const uint8_t* weight, StripKeys of, int64_t blocks, int64_t r, ByteRowScratch& b) {
   __m512 p[kPartsOfStrip];
-  __mmask16 counts[kPartsOfStrip];  // tokens whose weight is not 0; the scales of others do not matter
+  __mmask16 counts[kPartsOfStrip];  // tokens whose weight is not 0; scales of other tokens have no effect
   for (int64_t j = 0; j < kPartsOfStrip; ++j) {
     const int64_t key = of.strip + 16 * j;
     const bool seen = key >= of.begin && key < of.end;
@@ -74,7 +74,7 @@ void round_weights_to_bytes(const uint8_t* weight, StripKeys of, int64_t blocks,
   }
 }
 
-// Levels of four values from a key on, of a block.
+// Loads levels of one block for the values of four tokens.
 template <typename Row>
 struct StoredRowValues {
   const uint8_t* const* rows;  // rows of the strip
@@ -103,7 +103,7 @@ void decode_row_values(const uint8_t* const* rows, StripKeys of, int64_t block, 
   }
 }
 
-// Adds a strip's values of a block to the acc of kRows rows from r on.
+// Adds one block of a strip's values to the acc of kRows rows, from r on.
 template <int kRows, int kAsk, typename Values>
 void add_row_values(const Values& values, StripKeys of, int64_t block, int64_t r, int64_t dims, float* acc,
                     Ahead& ahead, const ByteRowScratch& b) {
@@ -142,7 +142,8 @@ void add_row_values(const Values& values, StripKeys of, int64_t block, int64_t r
   }
 }
 
-// The rows' sums of the values in `chunks`. decoded: levels of the partition's values, [strip][block], or null.
+// Computes the rows' sums of the values in `chunks`. `decoded`: levels of the partition's values, [strip][block], or
+// null.
 template <typename Row>
 [[gnu::noinline]] void add_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks,
                                      const uint8_t* decoded, Bf16Scratch& s, ByteRowScratch& b) {

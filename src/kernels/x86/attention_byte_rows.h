@@ -1,20 +1,19 @@
 // Attention over one partition of rows of levels (q4_0, q4_1, q5_0, q8_0) with 8-bit products (vpdpbusd). Include after
 // attention_bf16.h and attention_byte_row_formats.h, _planes.h, _keys.h and _values.h.
 //
-// A level is an unsigned byte. Its factor, a query, or a weight times the scale of a block of a token, is rounded to a
-// whole number of 16 bits under the largest of its kind: 256 high + low, two signed bytes. Sums are whole numbers, and
-// exact. With s the scale of a block of 32 values, c its centre and z its minimum (0 in formats without one), S the
-// value of 1, and [] rounding to whole numbers:
+// A level is an unsigned byte. Its factor is a query, or a weight times the scale of a token's block. The factor is
+// rounded to a 16-bit integer, relative to the largest factor, and split into two signed bytes: 256 high + low. Sums
+// are exact integers. s: scale of a block of 32 values. c: its centre. z: its minimum (0 in formats without one). S:
+// value of the integer 1. [ ]: rounding to an integer.
 //
 //   score   S (sum over blocks of s (sum over d of [q / S] level) + (z - s c) (sum over d of [q / S]))
 //   acc     over strips of 64 tokens: S (sum over t of [p s / S] (level - c)) + sum over t of p z      p: bf16 weights
 //
-// S of scores is a query's own. S of values belongs to the row's weights in the strip, among which unseen ones are 0.
-// So companions change nothing, for any order of the sums of whole numbers. A product has the error of its factor, half
-// of S, some 2^-16 of the largest; one in bf16 has 2^-9 of its own.
+// For scores, each query has its own S. For values, S depends on the row's weights in the strip, where unseen keys have
+// weight 0. So other rows have no effect on a row's result. The error of a product is that of its factor: half of S,
+// about 2^-16 of the largest factor. A bf16 factor has a relative error of 2^-9.
 //
-// Few rows read levels where they are stored, in the order of the memory, and a lone one multiplies them as they come.
-// Stateless; scratch is on the stack.
+// Few rows read levels in their stored form, in memory order. Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@
 namespace millrace {
 namespace {
 
-// Levels and scales of a partition's keys, or values, that many rows use.
+// Load the levels and scales of a partition's keys or values for many rows.
 template <typename Row>
 [[gnu::noinline]] void load_byte_keys(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s, ByteRowScratch& b) {
   const KeyRange chunks = whole_chunks(keys);
@@ -52,8 +51,8 @@ template <typename Row>
   }
 }
 
-// How the keys, or the values, of a format are read and multiplied: by a block's rows as they are stored, unless they
-// were loaded for all rows.
+// Read and multiply the keys or values of a format: in their stored form for one block of rows, or as loaded once for
+// all rows.
 template <typename Row>
 struct ByteKeys {
   static bool reads_stored(const AttentionArgs&) { return true; }
@@ -81,7 +80,7 @@ struct ByteValues {
   }
 };
 
-// Variant in bf16.
+// Variants in bf16.
 template <typename Read>
 struct Bf16Keys {
   static bool reads_stored(const AttentionArgs& a) { return a.head_dim % kDimGroup == 0; }
@@ -128,7 +127,7 @@ void attend_pair_partition(const AttentionArgs& a, Bf16Scratch& s, ByteRowScratc
   const int64_t rows = a.queries * a.group;
   const KeyRange keys = seen_by(a, 0, a.queries - 1);
   if (keys.empty()) return attend_nothing(a, 0, rows);
-  const KeyRange least = seen_by(a, a.queries - 1, 0);  // seen by every query
+  const KeyRange least = seen_by(a, a.queries - 1, 0);  // keys that every query sees
   const bool alike = least.begin == keys.begin && least.end == keys.end;
   s.ahead.start(a, keys.begin, keys.end);
   const bool loaded = rows > kBlockRows || !Keys::reads_stored(a) || !Values::reads_stored(a, alike);
@@ -139,7 +138,7 @@ void attend_pair_partition(const AttentionArgs& a, Bf16Scratch& s, ByteRowScratc
     attend_pair_block<Keys, Values>(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, loaded, s, b);
 }
 
-// `Wide` reads heads that are too large, and rows with something added, with f32 arithmetic.
+// Wide: reads the same formats with f32 arithmetic, for heads that are too large and for rows with residuals.
 template <typename Keys, typename Values, typename Wide>
 void attend_pair(const AttentionArgs& a) noexcept {
   if (a.head_dim > kBf16MaxHeadDim || a.residual_offset != 0) return attend<Wide>(a);

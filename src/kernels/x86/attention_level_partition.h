@@ -1,5 +1,5 @@
-// A partition with keys and values that are levels (LevelTiles), and raw ones behind them, which are multiplied in
-// bf16. Include after attention_bf16.h.
+// Attention over a partition whose first keys and values are levels (LevelTiles). Raw keys and values may follow; they
+// are multiplied in bf16. Include after attention_bf16.h.
 //
 // `Levels` has the arithmetic of levels:
 //   decode(a, begin, end)                       levels of the keys and values [begin, end), which many rows use
@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-// Rows [row, row + rows) of a partition with encoded keys [.., encoded) and raw ones behind them.
+// Computes rows [row, row + rows) of a partition. Keys before `encoded` are encoded; the others are raw.
 template <typename Levels>
 void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t encoded, int64_t from,
                         Bf16Scratch& s, const Levels& levels) {

@@ -1,4 +1,4 @@
-// Stored levels and their scales, for attention over tiles of levels. Include after attention_bf16.h.
+// Loads stored levels and their scales, for attention over tiles of levels. Include after attention_bf16.h.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLevelStrip = 128;  // keys that few rows process at a time
+constexpr int64_t kLevelStrip = 128;  // number of keys that few rows process at a time
 constexpr int64_t kVectorKeys = 16;
 constexpr int64_t kMaxLevelGroups = kMaxTilesHeadDim / 32;
 constexpr int64_t kSharedTokens = 32;  // number of tokens for which keys share scales by columns
 
-// A zero, raised by `offset` scales.
+// Returns zero + offset * scale.
 inline __m512 raised_zero(__m512 scale, __m512 zero, float offset) {
   return offset == 0 ? zero : _mm512_fmadd_ps(scale, _mm512_set1_ps(offset), zero);
 }
 
-// 16 bytes of each of four tokens. The last ones may reach behind the levels, into the scales of the tile.
+// Loads 16 bytes of each of four tokens. The last loads may reach beyond the levels, into the scales of the tile.
 inline __m512i load_tokens(const uint8_t* levels, int64_t stride) {
   if (stride == 16) return _mm512_loadu_si512(levels);
   const auto one = [&](int64_t token) {
@@ -28,7 +28,7 @@ inline __m512i load_tokens(const uint8_t* levels, int64_t stride) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// words[c]: dword c of 16 tokens.
+// Sets words[c] to dword c of 16 tokens.
 inline void transpose_dwords(const uint8_t* levels, int64_t stride, __m512i* words) {
   const __m512i a = load_tokens(levels, stride), b = load_tokens(levels + 4 * stride, stride);
   const __m512i c = load_tokens(levels + 8 * stride, stride), d = load_tokens(levels + 12 * stride, stride);
@@ -41,7 +41,7 @@ inline void transpose_dwords(const uint8_t* levels, int64_t stride, __m512i* wor
   words[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(ab_high, cd_high));
 }
 
-// Loads halves of 16 tokens, at a distance of `groups` halves, of one group.
+// Loads one f16 of each of 16 tokens. `groups`: number of f16 from token to token.
 inline __m512 halves_of_tokens(const uint8_t* halves, int64_t groups) {
   if (groups == 1) return Simd::load_f16(halves);
   alignas(32) uint16_t each[kVectorKeys];
@@ -51,7 +51,8 @@ inline __m512 halves_of_tokens(const uint8_t* halves, int64_t groups) {
 
 inline int64_t groups_of(const LevelTiles& tiles, int64_t dims) { return (dims + tiles.group - 1) / tiles.group; }
 
-// Scales and zeros, raised by `offset` scales, of 32 tokens, of whose partition the first is token `at`.
+// Loads scales and zeros of 32 tokens; `offset` scales are added to each zero. `at`: index of the first token in the
+// partition.
 inline void load_token_scales(const LevelTiles& tiles, const uint8_t* tile, int64_t first, int64_t groups, int64_t at,
                               float offset, float (*scale)[kAttentionPartition], float (*zero)[kAttentionPartition]) {
   for (int64_t t = 0; t < kSharedTokens; t += kVectorKeys) {
@@ -85,7 +86,8 @@ inline void load_token_scales(const LevelTiles& tiles, const uint8_t* tile, int6
   }
 }
 
-// Scales and zeros, raised by `offset` scales, of every dim. Zeros behind the head, up to whole 32 dims.
+// Loads scales and zeros of every dim; `offset` scales are added to each zero. Beyond the head, up to a multiple of 32
+// dims, both are 0.
 inline void load_column_scales(const AttentionArgs& a, const uint8_t* tile, int64_t first, float offset, float* scales,
                                float* zeros) {
   const LevelTiles& tiles = *a.tiles;
@@ -102,20 +104,21 @@ inline void load_column_scales(const AttentionArgs& a, const uint8_t* tile, int6
   }
 }
 
-// Where a token of the partition is encoded.
+// The place where a token of the partition is encoded.
 struct TilePlace {
   const uint8_t* tile;
-  int64_t first;  // token of the tile
+  int64_t first;  // index of the token in the tile
 };
 
 struct TileScratch {
-  TilePlace key_at[kAttentionPartition / kSharedTokens], value_at[kAttentionPartition / kSharedTokens];  // by 32 tokens
+  // One for each 32 tokens.
+  TilePlace key_at[kAttentionPartition / kSharedTokens], value_at[kAttentionPartition / kSharedTokens];
   Ahead ahead;
-  int64_t lines = 0;  // to prefetch: a quarter of those of 16 keys
+  int64_t lines = 0;  // number of lines to prefetch at a time: a quarter of those of 16 keys
 };
 
-// Finds the tiles of the keys and values [begin, end), without a division for each. Memory is asked for in all parts of
-// the work, in proportion to their time: a partition reads 128 quarters of lines.
+// Finds the tiles of the keys and values [begin, end), without a division for each. All parts of the work prefetch, in
+// proportion to the time they take; a partition prefetches `lines` lines 128 times.
 inline void start_tiles(const AttentionArgs& a, int64_t begin, int64_t end, TileScratch& b) {
   const LevelTiles& t = *a.tiles;
   const int64_t token_bytes = Ahead::bytes_of_tile(t) / a.block_tokens;
@@ -130,7 +133,7 @@ inline void start_tiles(const AttentionArgs& a, int64_t begin, int64_t end, Tile
   }
 }
 
-// 32 dims, or the last ones with zeros behind them.
+// 32 dims of a query; the last ones are padded with zeros.
 struct QueryDims {
   __m512 low, high;
   QueryDims(const float* q, int64_t d, int64_t dims) {

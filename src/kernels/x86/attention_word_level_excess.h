@@ -1,4 +1,4 @@
-// Values that are stored in addition to levels: outliers, and the rows of a stream's first tokens
+// Adds values that are stored in addition to levels: outliers, and the rows of a stream's first tokens
 // (attention_word_levels.h). Include after attention_word_level_units.h.
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// Terms that outliers add to the levels of values [begin, end). A term is zero if an earlier outlier of the token has
-// the same place, or if the whole row is stored separately.
+// Computes the terms that outliers add to the levels of values [begin, end). A term is zero if an earlier outlier of
+// the token has the same place, or if the whole row is stored separately.
 template <int kBits>
 void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch& b) {
   using Unit = WordUnit<kBits>;
@@ -53,8 +53,8 @@ void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch
   }
 }
 
-// Adds the terms for one row. Even and odd tokens have separate sums, since outliers of many tokens may be in the same
-// dim; for many rows they are added in the same order.
+// Adds the terms for one row. Even and odd tokens have separate sums, because outliers of many tokens may be in the
+// same dim. Many rows use the same order of sums.
 inline void add_excess_of_row(const AttentionArgs& a, const uint8_t* weight, int64_t begin, int64_t end, WordScratch& b,
                               float* acc) {
   float *even = b.excess_sum[0][0], *odd = b.excess_sum[1][0], *weights = b.token_weight[0];
@@ -77,7 +77,7 @@ inline void add_excess_of_row(const AttentionArgs& a, const uint8_t* weight, int
   }
 }
 
-// The rows' weights, [token][row].
+// Writes the rows' weights as [token][row].
 inline void transpose_weights(int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s, WordScratch& b) {
   const uint8_t* weight[16];
   for (int64_t r = 0; r < 16; ++r) weight[r] = r < rows ? s.weight + r * kWeightStride : kZeroRow;
@@ -91,7 +91,7 @@ inline void transpose_weights(int64_t rows, int64_t begin, int64_t end, const Bf
   }
 }
 
-// Adds the terms for up to 16 rows, a lane each.
+// Adds the terms for up to 16 rows, one in each lane.
 inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
                                WordScratch& b, float* acc) {
   transpose_weights(rows, begin, end, s, b);
@@ -129,10 +129,10 @@ inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t beg
   }
 }
 
-// The first tokens of a stream, which are rows of f16.
+// Adds the values of a stream's first tokens, which are rows of f16.
 inline void add_sinks(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
                       float* acc) {
-  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // first tokens in the partition
+  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // number of such first tokens in the partition
   for (int64_t key = begin; key < sinks && key < end; ++key) {
     const uint8_t* v = a.v_blocks[0] + a.tiles->sink_at + 2 * key * a.head_dim;
     for (int64_t r = 0; r < rows; ++r) {
@@ -146,7 +146,7 @@ inline void add_sinks(const AttentionArgs& a, int64_t rows, int64_t begin, int64
   }
 }
 
-// Adds all of it to the rows' acc, after find_excess().
+// Adds all these values to the rows' acc. Called after find_excess().
 inline void add_value_excess(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
                              WordScratch& b, float* acc) {
   if (a.tiles->sink_tokens > a.key_begin) add_sinks(a, rows, begin, end, s, acc);

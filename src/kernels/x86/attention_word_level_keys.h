@@ -1,4 +1,4 @@
-// Scores of keys before RoPE, multiplied in words (attention_word_levels.h). Include after
+// Computes the scores of keys that are stored before RoPE, in 16-bit words (attention_word_levels.h). Include after
 // attention_word_level_units.h.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// The dims of a pair that rotates.
+// The two dims of a pair that RoPE rotates.
 struct PairDims {
   int64_t x, y;
   PairDims(const KeyTurns& turns, int64_t p) {
@@ -17,14 +17,14 @@ struct PairDims {
   }
 };
 
-// Encoded keys whose columns have the same scales.
+// Encoded keys whose columns share scales.
 struct KeyColumns {
   const uint8_t* tile;
-  int64_t first;  // token of the tile
+  int64_t first;  // index of the first token in the tile
   int64_t tokens;
 };
 
-// Loads scales, zeros and the largest key of all, as whole numbers. Returns the value of a whole number of 1.
+// Loads scales and zeros as integers, relative to the largest key. Returns the value of the integer 1.
 inline float load_key_scales(const AttentionArgs& a, const KeyColumns& keys, WordScratch& b) {
   const LevelTiles& t = *a.tiles;
   const int64_t column = keys.first / t.key_tokens * a.head_dim;
@@ -45,7 +45,7 @@ inline float load_key_scales(const AttentionArgs& a, const KeyColumns& keys, Wor
     return pair_words(whole, whole);
   };
   for (int64_t d = 0; d < a.head_dim; d += 16) {
-    // Twice as large, since codes are half as large as fractions of 15 bits; within a word.
+    // Multiplied by 2, because codes are half as large as 15-bit fractions; limited to a word.
     const __m512 scale = Simd::min(_mm512_mul_ps(halves(t.scales_at, d), twice), _mm512_set1_ps(32767));
     _mm512_store_si512(b.scale_words + d, words(scale));
     _mm512_store_si512(b.zero_words + d, words(_mm512_mul_ps(halves(t.zeros_at, d), inverse)));
@@ -53,7 +53,7 @@ inline float load_key_scales(const AttentionArgs& a, const KeyColumns& keys, Wor
   return largest * (1 / kLargestKey);
 }
 
-// words[c]: dword c of 16 tokens, lane i of token 2 i.
+// Sets words[c] to dword c of the even tokens of 32: lane i is from token 2 i.
 inline void transpose_even(const uint8_t* levels, int64_t stride, __m512i* words) {
   const auto four = [&](int64_t token) { return load_tokens(levels + token * stride, 8 * stride); };
   const __m512i a = four(0), b = four(2), c = four(4), d = four(6);
@@ -65,7 +65,7 @@ inline void transpose_even(const uint8_t* levels, int64_t stride, __m512i* words
   words[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
 }
 
-// 16 bytes of 32 tokens: word(i) has bytes 2 i and 2 i + 1 of each.
+// 16 bytes of each of 32 tokens: word[i] has bytes 2 i and 2 i + 1 of every token.
 struct TokenWords {
   __m512i word[8];
   [[gnu::always_inline]] TokenWords(const uint8_t* levels, int64_t stride) {
@@ -80,7 +80,7 @@ struct TokenWords {
   }
 };
 
-// Level k of byte `byte` of a unit that begins at word `from`, in the lowest bits of each word.
+// Returns level k of byte `byte` of a unit that begins at word `from`, in the lowest bits of each word.
 template <int kBits>
 inline __m512i level_of(const TokenWords& t, int from, int byte, int k) {
   const int at = byte % 2 * 8 + k * WordUnit<kBits>::kStep;
@@ -92,7 +92,7 @@ inline __m512i level_of(const TokenWords& t, int from, int byte, int k) {
                                    : _mm512_srli_epi16(tops, static_cast<unsigned>(bit - 2)));
 }
 
-// kChunks times 32 tokens' keys as words.
+// Decodes the keys of kChunks * 32 tokens to words.
 template <int kBits, int kChunks>
 void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, __m512i codes, int64_t lines, WordScratch& b,
                      TokenChannels* out) {
@@ -122,13 +122,14 @@ void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, __m512
   }
 }
 
-// Replaces the values of levels by outliers, the last ones first, so that among equal places the first counts.
+// Replaces decoded levels by outliers. The last outliers are written first, so that among equal places the first
+// outlier counts.
 inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, float unit, TokenChannels* channels) {
   const LevelTiles& t = *a.tiles;
   const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * (keys.first / t.key_tokens * a.head_dim);
   const __m512 inverse = _mm512_set1_ps(unit > 0 ? 1 / unit : 0);
   int16_t* words = channels->word[0];
-  alignas(64) int32_t place[16], value[16];  // words from the first token of the channel
+  alignas(64) int32_t place[16], value[16];  // place: in words from the first token of the channel
   const auto load = [&](int64_t i) {
     const __m512i pairs = _mm512_loadu_si512(outliers + 4 * i);
     const __m512 x = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
@@ -138,7 +139,7 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
     _mm512_store_si512(place, _mm512_add_epi32(chunk, _mm512_and_si512(token, _mm512_set1_epi32(31))));
     _mm512_store_si512(value, _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
   };
-  if (t.outliers == 1) {  // in order, so that the first channels, which are read next, are not the last to be written
+  if (t.outliers == 1) {  // in order, so that the first channels, which are read next, are written first
     for (int64_t i = 0; i < a.head_dim; i += 16, words += 16 * kSharedTokens) {
       load(i);
 #pragma GCC unroll 16
@@ -153,8 +154,9 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
   }
 }
 
-// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these tokens:
-// words x, y of 16 tokens each. It works on kPairs pairs at a time, which divide the number of pairs.
+// Rotates the keys of 32 tokens by their places among these tokens, kPairs pairs of dims at a time. Calls use(p, p %
+// kPairs, low, high) for each pair p; low and high have the words x, y of 16 tokens each. kPairs divides the number of
+// pairs.
 template <int kPairs, typename Use>
 [[gnu::always_inline]] inline void for_rotated_pairs(const KeyTurns& turns, int64_t pairs,
                                                      const TokenChannels& channels, const Use& use) {
@@ -181,7 +183,7 @@ template <int kPairs, typename Use>
   }
 }
 
-// 32 tokens of the channels, as pairs, rotated.
+// Writes the rotated pairs of 32 tokens.
 inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const TokenChannels& channels, uint8_t* out) {
   for_rotated_pairs<2>(turns, pairs, channels, [&](int64_t p, int, __m512i low, __m512i high) {
     _mm512_store_si512(out + p * 128, low);
@@ -189,7 +191,8 @@ inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const TokenCha
   });
 }
 
-// Channels of the keys [begin, end) of the partition, which share their scales. Returns those of the first 32.
+// Decodes keys [begin, end) of the partition, which must share scales, to channels. Returns the channels of the first
+// 32 keys.
 template <int kBits>
 const TokenChannels* decode_key_channels(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes,
                                          WordScratch& b) {
@@ -217,7 +220,7 @@ const TokenChannels* decode_key_channels(const AttentionArgs& a, int64_t begin, 
   return b.channels + within / kSharedTokens;
 }
 
-// Keys [begin, end) of the partition, which share their scales, to `out`.
+// Decodes keys [begin, end) of the partition, which must share scales, and writes them rotated to `out`.
 template <int kBits>
 void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes, WordScratch& b, uint8_t* out) {
   const int64_t pairs = a.head_dim / 2;
@@ -228,13 +231,13 @@ void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512
   }
 }
 
-// Where the keys from `key` on cease to have the same scales, at most `end`.
+// Returns the end of the keys that share scales with `key`, at most `end`.
 inline int64_t end_of_scales(const AttentionArgs& a, int64_t key, int64_t end) {
   const int64_t next = (key / a.tiles->key_tokens + 1) * a.tiles->key_tokens;
   return next < end ? next : end;
 }
 
-// Sines and cosines of each 32 tokens' first position, 1 and 0 where nothing rotates.
+// Loads the cosines and sines for the first position of each 32 tokens; 1 and 0 for dims that are not rotated.
 inline void load_turns(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch& b) {
   const KeyTurns& turns = *a.tiles->turns;
   for (int64_t key = begin; key < end; key += kSharedTokens) {
@@ -255,7 +258,7 @@ inline void load_turns(const AttentionArgs& a, int64_t begin, int64_t end, WordS
   }
 }
 
-// A row's query as pairs, in whole numbers but not yet rounded.
+// Splits a row's query into pairs and scales it to the range of integers, without rounding.
 inline void split_query(const AttentionArgs& a, int64_t row, int64_t r, WordScratch& b) {
   const KeyTurns& turns = *a.tiles->turns;
   const float* q = query_of(a, row + r);
@@ -273,7 +276,7 @@ inline void split_query(const AttentionArgs& a, int64_t row, int64_t r, WordScra
     most = Simd::max(most, length);
     sum = Simd::add(sum, length);
   }
-  float unit = Simd::sum(sum) / kMaxQuery;  // NaN if a number is
+  float unit = Simd::sum(sum) / kMaxQuery;  // NaN if the query has a NaN
   const float least = Simd::largest(most) / kLargestWord;
   if (least > unit) unit = least;
   if (unit < kMinRange) unit = 0;
@@ -285,7 +288,7 @@ inline void split_query(const AttentionArgs& a, int64_t row, int64_t r, WordScra
   }
 }
 
-// The rows' queries rotated back by the position of the 32 tokens from `key` on.
+// Rotates the rows' queries back by the position of the 32 tokens from `key` on.
 inline void turn_queries(int64_t rows, int64_t pairs, int64_t key, WordScratch& b) {
   const float *cos = b.turn[key / kSharedTokens][0], *sin = b.turn[key / kSharedTokens][1];
   for (int64_t r = 0; r < rows; ++r) {
@@ -299,7 +302,7 @@ inline void turn_queries(int64_t rows, int64_t pairs, int64_t key, WordScratch& 
   }
 }
 
-// A row's scores of 32 keys from its sums of whole numbers.
+// Converts a row's integer sums for 32 keys to scores.
 inline void store_scores(__m512i low, __m512i high, float stands_for, float* out) {
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
@@ -311,7 +314,7 @@ inline void store_scores(__m512i low, __m512i high, float stands_for, float* out
   store(out + kVectorKeys, second);
 }
 
-// 32 keys against kRows rows. Sums of whole numbers are exact: several of them hide the latency of few rows.
+// Multiplies 32 keys by kRows rows. Integer sums are exact, so two rows can use several sums each to hide the latency.
 template <int kRows>
 void score_words(const uint8_t* keys, int64_t pairs, int64_t row, float unit, const WordScratch& b, float* out) {
   constexpr int kSums = kRows == 2 ? 2 : 1;
@@ -344,7 +347,7 @@ void score_words(const uint8_t* keys, int64_t pairs, int64_t row, float unit, co
   }
 }
 
-// 32 keys against a lone row, multiplied as they are rotated.
+// Multiplies 32 keys by one row while they are rotated.
 inline void score_channels(const KeyTurns& turns, int64_t pairs, const TokenChannels& channels, float unit,
                            const WordScratch& b, float* out) {
   __m512i sum[4][2];
@@ -361,9 +364,9 @@ inline void score_channels(const KeyTurns& turns, int64_t pairs, const TokenChan
   store_scores(all(0), all(1), unit * b.query_unit[0], out);
 }
 
-// Scores of the first tokens of a stream, which are rows of f16 at their positions.
+// Computes the scores of a stream's first tokens, whose keys are stored as rows of f16 after RoPE.
 inline void score_sinks(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, Bf16Scratch& s) {
-  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // first tokens in the partition
+  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // number of such first tokens in the partition
   for (int64_t key = begin; key < sinks && key < end; ++key) {
     const uint8_t* k = a.k_blocks[0] + a.tiles->sink_at + 2 * key * a.head_dim;
     for (int64_t r = 0; r < rows; ++r) {
@@ -375,7 +378,8 @@ inline void score_sinks(const AttentionArgs& a, int64_t row, int64_t rows, int64
   }
 }
 
-// Scores of the encoded keys [begin, end), whole chunks; from: key of the first decoded ones, or negative.
+// Computes the scores of the encoded keys [begin, end), which are whole chunks. `from`: first key of those that are
+// already decoded; negative: none are.
 template <int kBits>
 void score_word_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
                        Bf16Scratch& s, WordScratch& b) {

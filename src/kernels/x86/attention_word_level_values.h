@@ -1,5 +1,5 @@
-// Sums of values of keys before RoPE, multiplied in words (attention_word_levels.h). Include after
-// attention_word_level_keys.h.
+// Computes the sums of values in 16-bit words, in caches whose keys are stored before RoPE (attention_word_levels.h).
+// Include after attention_word_level_keys.h.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 namespace millrace {
 namespace {
 
-// Number of vectors of a column: the 16 bytes that are loaded of a token hold them, in four dims each.
+// Number of vectors in a column. A column is 16 bytes of each token; a vector has four dims.
 template <int kBits>
 constexpr int kColumnVectors = kBits == 2 ? 16 : 8;
 template <int kBits>
 constexpr int64_t kColumnBytes = WordUnit<kBits>::kUnits* WordUnit<kBits>::kBytes;
 constexpr int64_t kStepBytes = kStepVectors * 64;
-constexpr int64_t kPartBytes = kAttentionPartition / kWordStep * kStepBytes;  // 32 dims of a partition
+constexpr int64_t kPartBytes = kAttentionPartition / kWordStep * kStepBytes;  // bytes of 32 dims of a partition
 
-// Calls use(i, codes) for each vector i of a column of eight tokens. Lane 4 l + j: dim j of the vector's four, words of
-// tokens 2 l and 2 l + 1.
+// Calls use(i, codes) for each vector i of a column of eight tokens. Lane 4 l + j has dim j of the vector's four dims,
+// as words of tokens 2 l and 2 l + 1.
 template <int kBits, typename Use>
 [[gnu::always_inline]] inline void for_value_words(const uint8_t* levels, int64_t stride, __m512i table,
                                                    const Use& use) {
@@ -32,7 +32,7 @@ template <int kBits, typename Use>
         use(h * kShifts + i, look_up_words(_mm512_srli_epi16(half[h], static_cast<unsigned>(i * kStep)), table));
     }
   } else {
-    // Bit 8 k + 2 j + i of a token's 32 top bits, to bit 2.
+    // Moves bit 8 k + 2 j + i of a token's 32 top bits to bit 2.
     const __m512i tops[2] = {_mm512_shuffle_epi32(half[1], _MM_PERM_AAAA),
                              _mm512_shuffle_epi32(half[1], _MM_PERM_BBBB)};
 #pragma GCC unroll 8
@@ -45,8 +45,8 @@ template <int kBits, typename Use>
   }
 }
 
-// A row's weights times scales in words, for each 8 tokens as for_value_words() has them; and the sum of weights times
-// zeros.
+// Computes a row's weights times scales as words, for each 8 tokens in the order of for_value_words(), and the sum of
+// weights times zeros.
 inline void scale_weight_words(const uint8_t* weight, int64_t begin, int64_t end, int64_t r, WordScratch& b) {
   const auto widen = [&](int64_t j) {
     const __m256i half = _mm256_load_si256(reinterpret_cast<const __m256i*>(weight + j * 2));
@@ -77,7 +77,7 @@ inline void scale_weight_words(const uint8_t* weight, int64_t begin, int64_t end
   }
 }
 
-// The sums of four vectors over their four lanes of tokens, one behind the other.
+// Sums each of four vectors over its four lanes of tokens, and returns the sums one after the other.
 inline __m512i join_lanes(const __m512i* sum) {
   const auto join = [](__m512i a, __m512i b) {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
@@ -85,7 +85,7 @@ inline __m512i join_lanes(const __m512i* sum) {
   return join(join(sum[0], sum[1]), join(sum[2], sum[3]));
 }
 
-// A row's sums of 32 dims, eight vectors, onto its acc.
+// Adds a row's sums of 32 dims, in eight vectors, to its acc.
 template <int kBits>
 void put_values(const __m512i* sum, int64_t r, const WordScratch& b, float* acc) {
   const __m512 unit = _mm512_set1_ps(b.weight_unit[r]), rest = _mm512_set1_ps(b.weight_rest[r]);
@@ -103,7 +103,7 @@ void put_values(const __m512i* sum, int64_t r, const WordScratch& b, float* acc)
   }
 }
 
-// Calls each(levels, key, step) for each eight tokens' levels of a column of the values [begin, end).
+// Calls each(levels, key, step) for each eight tokens of a column, for values [begin, end).
 template <typename Each>
 [[gnu::always_inline]] inline void for_value_steps(const AttentionArgs& a, int64_t begin, int64_t end, int64_t offset,
                                                    int64_t lines, WordScratch& b, const Each& each) {
@@ -116,7 +116,7 @@ template <typename Each>
   }
 }
 
-// The columns of the values [begin, end), [32 dims][8 tokens][vector] of 64 bytes each, from `out` on.
+// Decodes a column of values [begin, end) to `out`: [32 dims][8 tokens][vector] of 64 bytes each.
 template <int kBits>
 void decode_value_words(const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, int64_t lines,
                         __m512i codes, WordScratch& b, uint8_t* out) {
@@ -131,7 +131,7 @@ void decode_value_words(const AttentionArgs& a, int64_t begin, int64_t end, int6
       });
 }
 
-// One row's sums of a column, decoded on the way.
+// Decodes a column and computes one row's sums of it.
 template <int kBits>
 void add_value_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, int64_t lines, __m512i codes,
                       WordScratch& b, float* acc) {
@@ -152,7 +152,7 @@ void add_value_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_
     put_values<kBits>(sum + i, 0, b, acc + column * kVectors * 4 + i * 4);
 }
 
-// kRows rows' sums of 32 decoded dims.
+// Computes kRows rows' sums of 32 decoded dims.
 template <int kBits, int kRows>
 void add_value_rows(const uint8_t* values, int64_t row, int64_t begin, int64_t end, const WordScratch& b, int64_t dims,
                     float* acc) {
@@ -177,7 +177,7 @@ void add_value_rows(const uint8_t* values, int64_t row, int64_t begin, int64_t e
   for (int r = 0; r < kRows; ++r) put_values<kBits>(sum[r], row + r, b, acc + r * dims);
 }
 
-// Loads scales and zeros of 32 tokens; a stream's first tokens have none, because their values are stored separately.
+// Loads scales and zeros of 32 tokens. They are 0 for a stream's first tokens, whose values are stored separately.
 inline void load_value_scales(const AttentionArgs& a, int64_t key, WordScratch& b) {
   const LevelTiles& t = *a.tiles;
   const TilePlace at = b.value_at[key / kSharedTokens];
@@ -193,7 +193,7 @@ template <int kBits>
 struct ValueColumns {
   static constexpr int64_t kDims = kColumnVectors<kBits> * 4;
   __m512i codes;
-  int64_t count, lines;  // to prefetch with 32 tokens of a column
+  int64_t count, lines;  // count: columns; lines: cache lines to prefetch with 32 tokens of a column
   ValueColumns(const AttentionArgs& a, const WordScratch& b)
       : codes(code_words<kBits>(value_codes_of(*a.tiles), kCodeOne)),
         count((a.head_dim + kDims - 1) / kDims),
@@ -208,8 +208,8 @@ void decode_values(const AttentionArgs& a, int64_t begin, int64_t end, WordScrat
                               b.values + column * columns.kDims / 32 * kPartBytes);
 }
 
-// Adds the encoded values [begin, end), whole chunks, to the rows' acc; from: key of the first decoded ones, or
-// negative.
+// Adds the encoded values [begin, end), which are whole chunks, to the rows' acc. `from`: first key of those that are
+// already decoded; negative: none are.
 template <int kBits>
 void add_word_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
                      const Bf16Scratch& s, WordScratch& b) {

@@ -1,21 +1,23 @@
 // Attention over tiles of levels whose keys were stored before RoPE (LevelTiles::turns), with products of words of 16
 // bits (vpdpwssd). Include after attention_level_partition.h and the other attention_word_level_*.h.
 //
-// A level is looked up in 32 words, a table of the values of all levels of its channel. So keys become whole numbers
-// under the largest of their scales, outliers are put in their places, and pairs are rotated, still in words, by the
-// place of the token among 32: no table of a stream's positions is read. The query is rotated back by the position of
-// the first of the 32. With K and Q the values of whole numbers of 1, and R_p the rotation by position p:
+// A level is looked up in 32 words, a table with the values of all levels of its channel. So keys become integers
+// relative to the largest of their scales, and outliers are written to their places. Pairs of dims are then rotated,
+// still in words, by the place of the token among 32 tokens, so no table of a stream's positions is read. The query is
+// rotated back by the position of the first of the 32 tokens. K, Q and S: values of the integer 1 for keys, queries and
+// weights. R_p: rotation by position p. i: place among the 32 tokens.
 //
 //   score = K Q sum over d of [R_i k / K]_d [R_-p q / Q]_d          of token p + i, i from 0 to 31
 //   acc   = S sum over t of [p s / S]_t [code]_td + sum over t of p_t z_t + sum over t of p_t excess_td
 //
-// s, z: scale and zero of a token's values, whose codes are whole 8192ths; excess: the term that an outlier adds. Whole
-// numbers are as large as possible while their sums stay within 32 bits: a query's under the sum of the lengths of its
-// pairs, which no rotation changes, weights' under their sum. Their errors are smaller than those of bf16, which rounds
-// each number by its 2^-9. The first tokens of a stream, which are separate rows, are multiplied in f32.
+// s, z: scale and zero of a token's values, whose codes are multiples of 1/8192. excess: the term that an outlier adds.
+// Integers are as large as possible while sums fit 32 bits. The limit of a query is set by the sum of the lengths of
+// its pairs, which rotations do not change; that of weights is set by their sum. Rounding errors are smaller than those
+// of bf16, which has a relative error of 2^-9 for each number. The first tokens of a stream, which are separate rows,
+// are multiplied in f32.
 //
-// Q and S are a row's own, so that companions change nothing. Raw keys behind the encoded ones are multiplied in bf16,
-// as elsewhere.
+// Each row has its own Q and S, so other rows do not change its result. Raw keys after the encoded ones are multiplied
+// in bf16, as in attention_bf16.h.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +58,8 @@ struct WordLevels {
   }
 };
 
-// Whole vectors, values of as many dims as keys, and one scale a token of values.
+// Returns true if these kernels support the call: dims are whole vectors, values have the same dims as keys, and values
+// have one scale for each token.
 inline bool fits_words(const AttentionArgs& a) {
   const LevelTiles& t = *a.tiles;
   return a.head_dim % 32 == 0 && value_dim_of(a) == a.head_dim && t.turns->pairs % 16 == 0 && t.key_tokens > 0 &&

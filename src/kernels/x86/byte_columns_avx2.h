@@ -1,4 +1,4 @@
-// Bytes of 32 rows as columns, for AVX2.
+// Transposes bytes of 32 rows to columns, for AVX2.
 #pragma once
 
 #include <immintrin.h>
@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// Bytes 0 to 15 of 32 rows, a vector each. Their order is such that unpacking bytes to words, and words to numbers of
-// 32 bits, sorts them. row(i): the address of row i.
+// Writes bytes 0 to 15 of 32 rows, one vector for each byte. Rows are in an order that becomes ascending when bytes are
+// unpacked to words, and words to 32 bits. row(i) returns the address of row i.
 template <typename Row>
 [[gnu::always_inline]] inline void transpose_bytes(const Row& row, __m256i* column) {
   __m256i other[16];

@@ -17,7 +17,7 @@ struct Bytes16 {
   static Bytes load_rows(const uint8_t* first, int64_t /*stride*/) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(first));
   }
-  // Four bytes of a row, and zeros.
+  // Loads four bytes of a row, followed by zeros.
   static Bytes load_words(const uint8_t* first, int64_t /*stride*/) {
     return _mm_castps_si128(_mm_load_ss(reinterpret_cast<const float*>(first)));
   }
@@ -28,14 +28,14 @@ struct Bytes16 {
   static Bytes bits_or(Bytes a, Bytes b) { return _mm_or_si128(a, b); }
   static Bytes bits_xor(Bytes a, Bytes b) { return _mm_xor_si128(a, b); }
   static Bytes equal_bytes(Bytes a, Bytes b) { return _mm_cmpeq_epi8(a, b); }
-  // Shifts of pairs of bytes.
+  // Shift pairs of bytes (16 bits).
   static Bytes shift_right(Bytes v, int bits) { return _mm_srli_epi16(v, bits); }
   static Bytes shift_left(Bytes v, int bits) { return _mm_slli_epi16(v, bits); }
   template <int kBytes>
   static Bytes without_first(Bytes v) {
     return _mm_srli_si128(v, kBytes);
   }
-  // The values of the low or high halves of a and b in turns.
+  // Interleave the values of the low or high halves of a and b.
   static Bytes low8(Bytes a, Bytes b) { return _mm_unpacklo_epi8(a, b); }
   static Bytes low16(Bytes a, Bytes b) { return _mm_unpacklo_epi16(a, b); }
   static Bytes high16(Bytes a, Bytes b) { return _mm_unpackhi_epi16(a, b); }

@@ -16,7 +16,7 @@ struct Bytes32 {
   void store(uint8_t* p) const { _mm256_store_si256(reinterpret_cast<__m256i*>(p), v); }  // aligned
   Bytes32 operator&(Bytes32 o) const { return {_mm256_and_si256(v, o.v)}; }
   Bytes32 operator|(Bytes32 o) const { return {_mm256_or_si256(v, o.v)}; }
-  // Shifts of pairs of bytes: mask the bits that are shifted in from the neighbour.
+  // Shift pairs of bytes. Callers must mask the bits that are shifted in from the neighbouring byte.
   template <int kBits>
   Bytes32 right() const {
     return {_mm256_srli_epi16(v, kBits)};

@@ -1,4 +1,4 @@
-// 16 bytes of each of four rows in a register of AVX-512, with the operations of bytes16_sse2.h on each row's 16.
+// 16 bytes of each of four rows in a register of AVX-512. It has the operations of bytes16_sse2.h, for each row.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
@@ -26,7 +26,7 @@ struct Bytes64 {
     const auto row = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + i * stride)); };
     return four_parts(row(0), row(1), row(2), row(3));
   }
-  // Four bytes of each row, and zeros.
+  // Loads four bytes of each row, followed by zeros.
   static Bytes load_words(const uint8_t* first, int64_t stride) {
     const auto row = [&](int i) {
       return _mm_castps_si128(_mm_load_ss(reinterpret_cast<const float*>(first + i * stride)));
@@ -40,14 +40,14 @@ struct Bytes64 {
   static Bytes bits_or(Bytes a, Bytes b) { return _mm512_or_si512(a, b); }
   static Bytes bits_xor(Bytes a, Bytes b) { return _mm512_xor_si512(a, b); }
   static Bytes equal_bytes(Bytes a, Bytes b) { return _mm512_movm_epi8(_mm512_cmpeq_epi8_mask(a, b)); }
-  // Shifts of pairs of bytes.
+  // Shift pairs of bytes (16 bits).
   static Bytes shift_right(Bytes v, int bits) { return _mm512_srli_epi16(v, static_cast<unsigned>(bits)); }
   static Bytes shift_left(Bytes v, int bits) { return _mm512_slli_epi16(v, static_cast<unsigned>(bits)); }
   template <int kBytes>
   static Bytes without_first(Bytes v) {
     return _mm512_bsrli_epi128(v, kBytes);
   }
-  // The values of the low or high halves of a and b in turns.
+  // Interleave the values of the low or high halves of a and b.
   static Bytes low8(Bytes a, Bytes b) { return _mm512_unpacklo_epi8(a, b); }
   static Bytes low16(Bytes a, Bytes b) { return _mm512_unpacklo_epi16(a, b); }
   static Bytes high16(Bytes a, Bytes b) { return _mm512_unpackhi_epi16(a, b); }

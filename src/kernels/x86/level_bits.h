@@ -1,5 +1,4 @@
-// Levels of 3 bits put together from their two planes, in the compiler's vector types: one source for every vector
-// width.
+// Joins the two planes of 3-bit levels, in the compiler's vector types, from one source for every vector width.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,12 @@ namespace {
 using LevelLanes = uint32_t __attribute__((vector_size(sizeof(Simd::F))));
 using LevelHalves = uint16_t __attribute__((vector_size(sizeof(Simd::F))));
 
-// The levels of 3 bits in transposed words (AffineRows): value 4 h + 8 k + j, and that 16 behind it, become the lower
-// and upper four bits of byte j of joined[2 h + k]. `spread(lanes, k)`: byte k of each lane as the number in both of
-// its halves.
+// Joins the 3-bit levels of transposed words (AffineRows). Values v = 4 h + 8 k + j and v + 16 become the lower and
+// upper four bits of byte j of joined[2 h + k]. spread(lanes, k) returns byte k of each lane as a number in both halves
+// of the lane.
 template <typename Spread>
 [[gnu::always_inline]] inline void join_level_bits(const Simd::F* words, Simd::F* joined, const Spread& spread) {
-  // Third bits: some are moved to each half of a lane, whose products then move them to their places.
+  // Third bits: a multiplication moves them to their places in each half of a lane.
   const LevelHalves moves = reinterpret_cast<LevelHalves>(LevelLanes{} + 0x00810204u);
   const auto top = reinterpret_cast<LevelLanes>(words[2]);
   for (int h = 0; h < 2; ++h) {

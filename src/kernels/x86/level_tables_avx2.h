@@ -9,7 +9,7 @@ namespace {
 struct LevelTables {
   using F = Simd::F;
 
-  // Values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are there twice.
+  // The values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are stored twice.
   template <int kBits>
   struct Table {
     static constexpr int kFloats = kBits == 4 ? 16 : 8;
@@ -31,7 +31,7 @@ struct LevelTables {
       table.high = kBits == 4 ? Simd::load(from + 8) : table.low;
       return table;
     }
-    // Looks up by the lowest bits of each lane.
+    // Looks up the values by the lowest bits of each lane.
     F at(F index) const {
       const __m256i bits = _mm256_castps_si256(index);
       const F value = _mm256_permutevar8x32_ps(low, bits);
@@ -40,7 +40,7 @@ struct LevelTables {
                               _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28)));
     }
   };
-  // Values of 16 levels, as the bytes of floats, each looked up by a shuffle: 32 values at a time.
+  // The values of 16 levels as the bytes of floats. A shuffle looks up each byte, for 32 values at a time.
   class ByteTable {
    public:
     static constexpr int64_t kValues = 32, kBytes = 16;
@@ -58,9 +58,9 @@ struct LevelTables {
       bytes_[2] = _mm256_unpacklo_epi64(b, d);
       bytes_[3] = _mm256_unpackhi_epi64(b, d);
     }
-    // Two units, of 4 bits, from `units` on.
+    // Decodes two units of 4-bit levels, from `units` on.
     [[gnu::always_inline]] void decode(const uint8_t* units, F scale, F zero, float* out) const {
-      // For each half, the order in which unpacking twice fills the vectors.
+      // For each half: the order of values that becomes ascending when they are unpacked twice.
       const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11,  //
                                              4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
       const __m256i pairs = _mm256_shuffle_epi8(
@@ -84,12 +84,12 @@ struct LevelTables {
     __m256i bytes_[4];
   };
 
-  // True if that is less work than to convert and multiply each level.
+  // true: a table is faster than converting and multiplying each level
   template <int kBits>
   static constexpr bool kIsLess = kBits < 4;
 
   static F shift_right(F v, int bits) { return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(v), bits)); }
-  // The levels of 3 bits in transposed words (AffineRows), as bytes: join_level_bits().
+  // Joins the bits of 3-bit levels in transposed words (AffineRows) to bytes; see join_level_bits().
   static void join_bits(const F* words, F* joined) {
     join_level_bits(words, joined, [](F lanes, int k) {
       const __m256i halves =
@@ -98,12 +98,12 @@ struct LevelTables {
       return _mm256_castsi256_ps(_mm256_shuffle_epi8(_mm256_castps_si256(lanes), halves));
     });
   }
-  // The levels of a unit as the lowest bits of each lane.
+  // Returns the levels of a unit as the lowest bits of each lane.
   template <int kBits>
   static void unit_index(const uint8_t* unit, F* index) {
     __m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));
     constexpr int kStep = kBits == 3 ? 8 : kBits;
-    if constexpr (kBits == 3) {  // a byte for each level
+    if constexpr (kBits == 3) {  // one byte for each level
       const __m256i top = _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(unit + 8)));
       const __m256i ones = _mm256_set1_epi32(0x01010101), threes = _mm256_set1_epi32(0x03030303);
       const __m256i third = _mm256_and_si256(_mm256_srlv_epi32(top, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), ones);

@@ -10,7 +10,7 @@ namespace {
 struct LevelTables {
   using F = Simd::F;
 
-  // Values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are there four times.
+  // The values of a group's levels: codes[level] * scale + zero. With 2 bits, the four values are stored four times.
   template <int kBits>
   struct Table {
     static constexpr int kFloats = 16;
@@ -25,17 +25,17 @@ struct LevelTables {
       table.all = Simd::load(from);
       return table;
     }
-    // By the lowest bits of each lane; of 3 bits, the next one is 0.
+    // Looks up the values by the lowest bits of each lane. With 3 bits, the next bit must be 0.
     F at(F index) const { return _mm512_permutexvar_ps(_mm512_castps_si512(index), all); }
   };
-  // True if that is less work than to convert and multiply each level.
+  // true: a table is faster than converting and multiplying each level
   template <int kBits>
   static constexpr bool kIsLess = true;
 
   static F shift_right(F v, int bits) {
     return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(v), static_cast<unsigned>(bits)));
   }
-  // The levels of 3 bits in transposed words (AffineRows), as bytes: join_level_bits().
+  // Joins the bits of 3-bit levels in transposed words (AffineRows) to bytes; see join_level_bits().
   static void join_bits(const F* words, F* joined) {
     join_level_bits(words, joined, [](F lanes, int k) {
       const __m512i halves = _mm512_add_epi32(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
@@ -43,13 +43,13 @@ struct LevelTables {
       return _mm512_castsi512_ps(_mm512_shuffle_epi8(_mm512_castps_si512(lanes), halves));
     });
   }
-  // The levels of a unit as the lowest bits of each lane.
+  // Returns the levels of a unit as the lowest bits of each lane.
   template <int kBits>
   static void unit_index(const uint8_t* unit, F* index) {
     const __m128i half = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit));
     __m512i bits = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(half, half));
     constexpr int kStep = kBits == 3 ? 8 : kBits;
-    if constexpr (kBits == 3) {  // a byte for each level
+    if constexpr (kBits == 3) {  // one byte for each level
       const __m512i top =
           _mm512_castps_si512(_mm512_broadcastss_ps(_mm_load_ss(reinterpret_cast<const float*>(unit + 8))));
       const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);

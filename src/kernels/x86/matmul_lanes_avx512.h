@@ -1,4 +1,4 @@
-// Shared parts of the float matmuls of AVX-512: 16 rows a vector.
+// Shared parts of the float matmuls of AVX-512: 16 rows in a vector.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
@@ -28,7 +28,7 @@ struct Lanes16 {
   static F zero() { return _mm512_setzero_ps(); }
   static F multiply_scale(F scale, F part, F acc) { return _mm512_fmadd_ps(scale, part, acc); }
   static F load_scales(const uint8_t* p) { return _mm512_loadu_ps(p); }
-  // The sums of the previous columns; count may be 0 or less.
+  // Loads the sums of the previous columns. `count`: valid values; may be 0 or less.
   static F load_sum(const float* y, int64_t count) {
     return count >= kLanes ? _mm512_loadu_ps(y) : _mm512_maskz_loadu_ps(lanes(count), y);
   }

@@ -1,20 +1,21 @@
-// Quantized matmul with AMX for several tokens, with the bits of the other versions (kernels/quant_shape.h).
+// Quantized matmul with AMX for several tokens. The bits equal those of the other versions (kernels/quant_shape.h).
 //
-// A scale belongs to 32 columns (or 16), so a tile's dots leave the tiles after every group, and vectors then need more
-// time for them than the products: while tiles multiply, vectors have half their ports. So bfloat16 tiles multiply
-// small integers: levels (8 bits), and activations times 2^shift. Every sum is an exact integer of less than 24 bits
-// times 2^shift, and leaves the tiles as f32, shifted, ready for the one fused multiply-add that has to follow. Levels
-// of 8 bits cost too much to convert, and their dots are scaled by token anyway: they use 8-bit tiles, by the same code
-// (matmul_quant_amxint8.cc).
+// A scale belongs to 32 (or 16) columns, so a tile's dots are stored after every group, and vector instructions scale
+// them. These take more time than the products, because vectors have only half of their ports while tiles multiply. So
+// the vector work must be small: bfloat16 tiles multiply small integers, levels of at most 8 bits, by activations times
+// 2^shift. Every sum is an exact integer of less than 24 bits times 2^shift, and is stored as f32. One fused
+// multiply-add then remains. 8-bit levels would take too long to convert, and their dots are scaled by token in any
+// case. They use 8-bit tiles with the same code (matmul_quant_amxint8.cc).
 //
-// A step is two dots of each row and token: of two groups, or of the halves of one. Three parts alternate:
+// A step consists of two dots for each row and token: those of two groups, or of the halves of one group. Three parts
+// of the work alternate:
 //
 //   unpack     step s + 1    planes of a panel (matmul_pack.h) -> levels: W, pairs (quads) of columns by 16 rows
 //   multiply   item i + 1    dots of 16 tokens and 2 x 16 rows = X W       an item: a step and 16 tokens
 //   scale      item i        acc[token][row] = fma(scale, dot, acc[token][row]), 16 rows a vector
 //
-// X is copied to where it is contiguous: tiles are read three times as fast from whole lines as from records of 56
-// bytes. Its columns are in the order 0, 2, 1, 3 of every four, in which vectors unpack levels.
+// X is copied so that it is contiguous: tiles load three times as fast from whole lines as from records of 56 bytes.
+// Each four columns of X are in the order 0, 2, 1, 3, in which vectors unpack levels.
 #pragma once
 
 #include <algorithm>
@@ -34,13 +35,13 @@ struct VectorTiles : VectorAvx512 {
   static constexpr bool kPrefersSigned = true;
 };
 
-// Levels as bfloat16, by code of up to five bits (or the lower and upper half of six).
+// Levels as bfloat16, by codes of up to five bits (or by the lower and upper half of the codes of six bits).
 template <int N>
 constexpr std::array<uint16_t, 64> bf16_levels() {
   constexpr QuantShape S = kQuantShapes[N];
   std::array<uint16_t, 64> levels = {};
   for (int i = 0; i < 64; ++i) {
-    const int code = S.low_bits + S.high_bits == 4 ? i % 16 : i;  // above a nibble is the next one
+    const int code = S.low_bits + S.high_bits == 4 ? i % 16 : i;  // the bits above a nibble belong to the next one
     int value = code - S.offset;
     if (S.table == LevelTable::fp4) value = kFp4Levels[code % 16];
     levels[static_cast<size_t>(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
@@ -52,10 +53,10 @@ alignas(64) inline constexpr std::array<uint16_t, 64> kBf16Levels = bf16_levels<
 
 inline constexpr int64_t kTilePrefetch = 8192;  // bytes
 
-// The cell that is prefetched: some cells before the one that is read, at last those of the next panel.
+// Finds the cell to prefetch: some cells ahead of the one that is read, and finally the first cells of the next panel.
 class CellsAhead {
  public:
-  // `cells` are read from `cell` on; the next panel's are panel_bytes behind them.
+  // `cells`: number of cells that are read, from `cell` on. The next panel's cells are panel_bytes bytes later.
   CellsAhead(const uint8_t* cell, int64_t cell_bytes, int64_t cells, int64_t panel_bytes)
       : cell_bytes_(cell_bytes), next_panel_(cell + panel_bytes) {
     const int64_t skipped = std::min(cells, kTilePrefetch / cell_bytes + 1);
@@ -72,12 +73,12 @@ class CellsAhead {
 
  private:
   int64_t cell_bytes_;
-  int64_t left_;  // in this panel
+  int64_t left_;  // cells left in this panel
   const uint8_t* at_;
   const uint8_t* next_panel_;
 };
 
-// Other: how panels of a codebook are read, in place of cells (matmul_quant_amxint8.cc).
+// Other: a reader of panels of a codebook, in place of CellReader (matmul_quant_amxint8.cc).
 template <int N, typename Other = void>
 struct QuantTiles {
   using V = VectorTiles;
@@ -95,17 +96,17 @@ struct QuantTiles {
   static constexpr int64_t kWeightRows = kColumns * kValueBytes / 4;
   static constexpr int64_t kStepGroups = kHalves ? 1 : 2;
   static constexpr int64_t kCellSteps = kCell.groups / kStepGroups;
-  static constexpr int64_t kTogether = 64;     // tokens: levels are unpacked once for them
-  static constexpr int64_t kBlockGroups = 64;  // columns in groups of 32: X stays in L2
+  static constexpr int64_t kTogether = 64;     // number of tokens for which levels are unpacked once
+  static constexpr int64_t kBlockGroups = 64;  // number of groups of 32 columns in a block, so that X stays in L2
 
-  // A block of columns of some tokens.
+  // The activations of some tokens for a block of columns.
   struct Inputs {
     alignas(64) uint8_t x[kBlockGroups][kTogether][32 * kValueBytes];
     float scale[kBytes ? kBlockGroups : 1][kTogether];
     float sum[S.has_min ? kBlockGroups : 1][kTogether];
     int64_t tokens = 0;
     int64_t tiles = 0;
-    int64_t tile_tokens = 0;  // the last may have fewer
+    int64_t tile_tokens = 0;  // tokens of a tile; the last tile may have fewer
   };
 
   struct Step {
@@ -116,20 +117,20 @@ struct QuantTiles {
 
   using Dots = float[2][2][kLanes][kLanes];  // [dot][part][token][row]; kBytes: int32
 
-  // Walks through the cells of a panel.
+  // Reads the cells of a panel step by step.
   struct CellReader {
-    alignas(64) std::array<uint16_t, S.table == LevelTable::codes ? 64 : 0> codes;  // as bfloat16
+    alignas(64) std::array<uint16_t, S.table == LevelTable::codes ? 64 : 0> codes;  // levels as bfloat16
     const uint8_t* cell;
     CellsAhead cells_ahead;
-    const uint8_t* ahead = nullptr;  // the cell that is prefetched meanwhile
-    int64_t step = 0;                // in the cell
+    const uint8_t* ahead = nullptr;  // the cell to prefetch meanwhile
+    int64_t step = 0;                // index of the step in the cell
     const uint8_t* fields = nullptr;
     CellFields<V, N> field_bytes;
 
     static int64_t panel_bytes(const MatmulArgs& a) { return quant_panel_bytes(kCell, a.cols); }
     static void run_few(const MatmulArgs& a) { quant_run_avx512vnni(N)(a); }
 
-    // `cells` cells of a panel from `first` on.
+    // Reads `cells` cells of a panel, from cell `first` on.
     CellReader(const MatmulArgs& /*a*/, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
         : cell(panel + kCell.head_bytes + first * kCell.bytes), cells_ahead(cell, kCell.bytes, cells, panel_bytes) {
       if constexpr (S.table == LevelTable::codes) {
@@ -156,7 +157,7 @@ struct QuantTiles {
     [[gnu::always_inline]] void unpack_group(Step& to) {
       const int64_t group = step * kStepGroups + i;
       const uint8_t* planes = cell + kCell.planes_at + group * kCell.group_bytes + part * kLanes * 4;
-      // Row `row` of the group's levels.
+      // Stores row `row` of the group's levels.
       const auto put = [&](int row, I v) __attribute__((always_inline)) {
         _mm512_store_si512(to.levels[kHalves ? row / kWeightRows : i][part][row % kWeightRows], v);
       };
@@ -172,7 +173,7 @@ struct QuantTiles {
           return S.low_bits + S.high_bits > 5 ? _mm512_permutex2var_epi16(low, code, high)
                                               : _mm512_permutexvar_epi16(code, low);
         };
-        if constexpr (S.low_bits == 4 && S.high_bits == 0 && !S.four_of_eight) {  // nibbles, read as they are
+        if constexpr (S.low_bits == 4 && S.high_bits == 0 && !S.four_of_eight) {  // nibbles need no unpacking to bytes
           unroll<4>([&](auto p) __attribute__((always_inline)) {
             const I plane = V::load(planes + p * kCell.plane_bytes);
             put(2 * p, level(plane));
@@ -220,7 +221,7 @@ struct QuantTiles {
     return value;
   }
 
-  // x: the block's first record of the first token.
+  // Copies activations to `to`. `x`: the block's first record of the first token.
   static void gather(const uint8_t* x, int64_t x_stride, int64_t groups, Inputs& to) {
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
@@ -254,7 +255,7 @@ struct QuantTiles {
       multiply_bf16<c, a, b>();
   }
 
-  // Dot d of a step for one tile of tokens, left in tiles 2 d and 2 d + 1.
+  // Computes dot d of a step for one tile of tokens, in tiles 2 d and 2 d + 1.
   template <int d>
   [[gnu::always_inline]] static void multiply(const Inputs& in, const Step& weights, int64_t step, int64_t tile) {
     constexpr int64_t kStride = 32 * kValueBytes;
@@ -272,7 +273,7 @@ struct QuantTiles {
     store_tile<2 * d + 1>(dots[d][1], 64);
   }
 
-  // acc[part][token] += the dots of one tile of tokens. Meanwhile prefetches the columns of X at `ahead`, to L1.
+  // Adds the scaled dots of one tile of tokens to acc[part][token]. Also prefetches the columns of X at `ahead` to L1.
   [[gnu::always_inline]] static void scale(const Inputs& in, const Step& weights, int64_t step, int64_t tile,
                                            const Dots& dots, const uint8_t* ahead, F (&acc)[2][kTogether]) {
     const int64_t first = tile * in.tile_tokens, count = std::min(in.tile_tokens, in.tokens - first);
@@ -307,8 +308,8 @@ struct QuantTiles {
     }
   }
 
-  // acc[part][token] += `steps` steps of a panel. The first dots of an item are computed while the second ones of the
-  // item before are stored, and so on: tiles are not renamed, so a product waits until its tile has been stored.
+  // Adds `steps` steps of a panel to acc[part][token]. The first dots of an item are computed while the second dots of
+  // the previous item are stored, because tiles are not renamed: a product waits until its tile has been stored.
   static void multiply_panel(const Inputs& in, Reader& reader, int64_t steps, F (&acc)[2][kTogether]) {
     Step ring[3];
     alignas(64) Dots dots[2];
@@ -344,7 +345,7 @@ struct QuantTiles {
     return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
   }
 
-  // One block of columns of all rows, times the tokens of `in`. The sums of the blocks before are in y.
+  // Multiplies one block of columns of all rows by the tokens of `in`. y has the sums of the previous blocks.
   static void multiply_block(const MatmulArgs& a, const Inputs& in, int64_t token, int64_t first_group, int64_t groups,
                              bool past_caches) {
     const int64_t all = quant_cells(kCell, a.cols) * kCell.groups;
@@ -401,7 +402,7 @@ struct QuantTiles {
     if (past_caches) V::fence();
   }
 
-  // Fewer are faster with VNNI (docs/instruction-sets.md).
+  // Minimum number of tokens; fewer tokens are faster with VNNI (docs/instruction-sets.md).
   static constexpr int64_t kMinTokens = kBytes ? 48 : kHalves ? 32 : 24;
 
   static void run(const MatmulArgs& a) {

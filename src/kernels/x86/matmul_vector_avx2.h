@@ -1,4 +1,4 @@
-// The operations of the 256-bit quantized matmuls: everything but the products.
+// The operations of the 256-bit quantized matmuls, except the products.
 #pragma once
 
 #include <immintrin.h>
@@ -19,7 +19,7 @@ struct Avx2Operations {
   static constexpr int kFewTokens = 0;
   template <int N>
   static constexpr bool kSpreads = false;
-  static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
+  static constexpr bool kByMagnitudes = true;  // signed levels: |level| times the activation with the level's sign
   static constexpr bool kPairsColumns = false;
   static I abs8(I v) { return _mm256_abs_epi8(v); }
   // Forces the value into a register.
@@ -52,20 +52,19 @@ struct Avx2Operations {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm256_shuffle_epi8(table, codes); }
-  // Looks up the bytes in which `bits` and `own`, a bit in each byte, have it in common; returns `other` for all other
-  // bytes.
+  // Looks up the code of each byte in which `bits` has the bit of `own`; other bytes are those of `other`.
   static I look_up_where(I bits, I own, I table, I codes, I other) {
     return _mm256_blendv_epi8(other, look_up(table, codes), _mm256_cmpeq_epi8(_mm256_and_si256(bits, own), own));
   }
-  // From each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
+  // In every 16 bytes: interleaves the 32-bit words (or pairs of words) of the low or high halves of a and b.
   static I unpack_low32(I a, I b) { return _mm256_unpacklo_epi32(a, b); }
   static I unpack_high32(I a, I b) { return _mm256_unpackhi_epi32(a, b); }
   static I unpack_low64(I a, I b) { return _mm256_unpacklo_epi64(a, b); }
   static I unpack_high64(I a, I b) { return _mm256_unpackhi_epi64(a, b); }
-  // From each 16 bytes: the even (odd) words of a, then of b.
+  // In every 16 bytes: the even (odd) 32-bit words of a, then those of b.
   static I even32(I a, I b) { return shuffle_words<0x88>(a, b); }
   static I odd32(I a, I b) { return shuffle_words<0xdd>(a, b); }
-  // Eight bytes at each of at(0) to at(3).
+  // Loads 8 bytes from each of the addresses at(0) to at(3).
   template <typename At>
   [[gnu::always_inline]] static I load_words(const At& at) {
     using Zero = std::integral_constant<int, 0>;

@@ -115,7 +115,7 @@ struct VectorAvx512 {
   static F broadcast_f32(const uint8_t* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
   static I broadcast32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
   static I dot_pairs(I a, I b) { return _mm512_madd_epi16(a, b); }
-  // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
+  // Adds levels W[kFirst .. kFirst + kCount) of part r times token t to sum[t][r].
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     steps<Group::kSpreads, kCount>([&](auto j) __attribute__((always_inline)) {

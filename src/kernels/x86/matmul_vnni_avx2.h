@@ -22,7 +22,7 @@ struct VectorVnni256 : Avx2Operations {
 #endif
   }
 
-  // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
+  // Adds levels W[kFirst .. kFirst + kCount) of part r times token t to sum[t][r].
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     steps<Group::kSpreads, kCount>([&](auto j) __attribute__((always_inline)) {

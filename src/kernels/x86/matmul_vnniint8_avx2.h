@@ -1,5 +1,5 @@
-// The 256-bit quantized matmul whose 8-bit dot products take signed levels (vpdpbssd): formats of whole bytes and of
-// tables keep their signs, and need no sums of their inputs to take an offset back. `Product::add(sum, w, x)` adds four
+// The 256-bit quantized matmul with 8-bit dot products of signed levels (vpdpbssd). Formats of 8-bit levels and of
+// tables use signed levels, so no offset must be undone with sums of the inputs. `Product::add(sum, w, x)` adds four
 // products of signed bytes to each 32-bit sum.
 #pragma once
 
@@ -28,7 +28,7 @@ struct VectorVnniInt8 : VectorVnni256 {
   }
 };
 
-// The formats whose levels are signed; all other formats use the products of AVX-VNNI.
+// Adds the kernels of formats with signed levels; all other formats use the products of AVX-VNNI.
 template <typename V>
 void add_signed_kernels(KernelTable& table) {
   unroll<kQuantSourceCount>([&](auto i) {

@@ -1,5 +1,5 @@
-// Rows of 4 and 5 bits (KvNibbles) as the attention kernel works on them, on AVX2. Levels are bytes, 32 at a time,
-// until unpacking makes floats of them: a byte is the upper half of the mantissa of 128 to 256. Include after
+// Decodes rows of 4 and 5 bits (KvNibbles) for the attention kernel on AVX2. Levels are bytes, 32 at a time. Unpacking
+// makes them floats: a byte becomes the low bits of the upper half of a float from 128 to 256. Include after
 // simd_avx2.h.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 struct NibbleBlocks {
-  // The 32 values of a block, with one scale.
+  // Decodes the 32 values of a block.
   template <typename Kv>
   static void decode(const uint8_t* block, float* out) {
     const __m256 scale = Simd::set(Simd::f16(block)), zero = zero_of<Kv>(scale, Kv::minimum_of(block));
@@ -21,7 +21,7 @@ struct NibbleBlocks {
     for (int v = 0; v < 4; ++v) Simd::store(out + v * Simd::kLanes, value<Kv>(values[v], scale, zero));
   }
 
-  // out[d][row] of the 32 values of the blocks `at` bytes behind 32 rows.
+  // Decodes the block at offset `at` of each of 32 rows, and writes out[d][row].
   template <typename Kv>
   static void transpose(const uint8_t* const* rows, int64_t at, float* out) {
     alignas(32) uint8_t scales[64], minima[64];
@@ -53,9 +53,9 @@ struct NibbleBlocks {
   }
 
  private:
-  static constexpr float kBase = 128;  // a level is a float of this more
+  static constexpr float kBase = 128;  // widen() returns a level plus this
 
-  // Term of a value in addition to levels of widen() times their scale; zero unless the format has a minimum.
+  // Returns the term that is added to a level of widen() times the scale. If the format has no minimum, it is zero.
   template <typename Kv>
   static __m256 zero_of(__m256 scale, __m256 minimum) {
     return Kv::kHasMinimum ? minimum : Simd::mul(scale, Simd::set(-(kBase + Kv::kCentre)));
@@ -65,7 +65,8 @@ struct NibbleBlocks {
     return Simd::fma(Kv::kHasMinimum ? Simd::sub(level, Simd::set(kBase)) : level, scale, zero);
   }
 
-  // Numbers 0-3, 8-11, 16-19, 24-27 are in the lower half, the others in the upper one.
+  // Converts bytes to floats. Values 0-3, 8-11, 16-19 and 24-27 must be in the lower half, the others in the upper
+  // half.
   static void widen(__m256i levels, __m256* out) {
     const __m256i exponent = _mm256_set1_epi8(0x43), none = _mm256_setzero_si256();
     const __m256i low = _mm256_unpacklo_epi8(levels, exponent), high = _mm256_unpackhi_epi8(levels, exponent);
@@ -94,7 +95,7 @@ struct NibbleBlocks {
     return _mm256_or_si256(level, _mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(16)));
   }
 
-  // Bytes of 32 rows' fifth bits, in the order of transpose_bytes().
+  // Transposes the fifth bits of 32 rows as bytes, in the order of transpose_bytes().
   static void transpose_fifths(const uint32_t* fifths, __m256i* column) {
     const __m256i by_byte = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
                                              0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -108,7 +109,7 @@ struct NibbleBlocks {
     column[2] = _mm256_unpacklo_epi64(b, d);
     column[3] = _mm256_unpackhi_epi64(b, d);
   }
-  // Bit `at` of each byte as 16.
+  // Returns 16 for each byte whose bit `at` is set, otherwise 0.
   [[gnu::always_inline]] static __m256i fifth_of_dim(__m256i column, int at) {
     const __m256i moved = at < 4 ? _mm256_slli_epi16(column, 4 - at) : _mm256_srli_epi16(column, at - 4);
     return _mm256_and_si256(moved, _mm256_set1_epi8(16));

@@ -1,6 +1,6 @@
-// The vector operations that the shared kernel sources are written in, for AVX2 with FMA and F16C: 8 lanes
-// of f32. Only *_avx2.cc may include this: everything lives in an unnamed namespace, so that no code
-// compiled with these flags can be linked into another file. simd_avx512.h has the same with 16 lanes.
+// The vector operations that the shared kernel sources use, for AVX2 with FMA and F16C: 8 lanes of f32. Only *_avx2.cc
+// may include this. Everything is in an unnamed namespace, so that no code compiled with these flags can be linked into
+// another file. simd_avx512.h has the same operations with 16 lanes.
 #pragma once
 
 #include <immintrin.h>
@@ -24,7 +24,8 @@ struct Simd {
   static F zero() { return _mm256_setzero_ps(); }
   static F set(float x) { return _mm256_set1_ps(x); }
   static F load(const float* p) { return _mm256_loadu_ps(p); }
-  static F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, tail(n)); }  // n < kLanes; rest 0
+  // N < kLanes; the other lanes are 0.
+  static F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, tail(n)); }
   static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, tail(n), v); }
   // Not the intrinsic: GCC treats a function that only prefetches as pure and drops calls of it.
@@ -37,7 +38,7 @@ struct Simd {
   static F div(F a, F b) { return _mm256_div_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a * b + c
   static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a * b
-  static F max(F a, F b) { return _mm256_max_ps(a, b); }              // b where either is NaN
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }              // b if a or b is NaN
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
   static F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
   static F copy_sign(F magnitude, F sign) {
@@ -50,14 +51,14 @@ struct Simd {
   static F zero_nan(F a) { return _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q)); }
   static bool any_nan(F a) { return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0; }
 
-  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  // power_of_two() returns 2^n for integral n in [-126, 127]; half_floor() returns floor(n / 2).
   static F power_of_two(F n) {
     __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
   }
   static F half_floor(F n) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_cvtps_epi32(n), 1)); }
 
-  // Fixed trees: lanes i and i + 4, then + 2, + 1.
+  // Reductions have a fixed order: lanes i and i + 4, then i + 2, then i + 1.
   static float sum(F v) {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -69,7 +70,7 @@ struct Simd {
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
   }
 
-  // kLanes values from p.
+  // Load kLanes values from p.
   static F load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static F load_bf16(const uint8_t* p) {
     __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -78,7 +79,7 @@ struct Simd {
   static F load_i8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
-  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  // Returns in lane i the value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
   template <int kBits>
   static F levels(const uint8_t* unit, int part) {
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));
@@ -107,7 +108,7 @@ struct Simd {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
 
-  // Four 32-bit words at byte `offset` of each of 8 rows become 4 vectors: lane r of out[c] is word c of row r.
+  // Transposes four 32-bit words at byte `offset` of each of 8 rows: lane r of out[c] is word c of row r.
   static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
     const auto words = [&](int r) { return _mm_loadu_ps(reinterpret_cast<const float*>(rows[r] + offset)); };
     F row[4];
@@ -124,7 +125,8 @@ struct Simd {
     out[3] = _mm256_shuffle_ps(b, d, 0xee);
   }
 
-  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  // Return a part of each 32-bit lane as f32: one of its two f16 or bf16 (part 0 is the lower one), or of its four
+  // int8.
   static F f16_part(F v, int part) {
     __m256i bits = _mm256_castps_si256(v);
     bits = part ? _mm256_srli_epi32(bits, 16) : _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
@@ -140,8 +142,9 @@ struct Simd {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
   }
 
-  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
-  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  // Return levels of packed formats as f32. load_nibbles(): the low (shift 0) or high (shift 4) nibbles of kLanes bytes
+  // from p on. bits_at(): kBits bits of each 32-bit lane, from bit `at` on. spread_bits(): bit `first` + i of `word` in
+  // lane i.
   static F load_nibbles(const uint8_t* p, int shift) {
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, shift), _mm256_set1_epi32(15)));
@@ -156,7 +159,7 @@ struct Simd {
     const __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(word >> first)), lanes);
     return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32(1)));
   }
-  // codes[level] of levels as f32.
+  // Returns codes[level] for levels that are f32.
   template <int kBits>
   static F look_up(const float* codes, F level) {
     const __m256i at = _mm256_cvtps_epi32(level);
@@ -165,8 +168,8 @@ struct Simd {
     const F high = _mm256_permutevar8x32_ps(load(codes + 8), at);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
   }
-  // Variant for levels that are bits of each lane of `low`, from bit `at` on. With 3 bits, the top one is bit `top_at`
-  // of `top`.
+  // Variant for levels that are bits of each lane of `low`, from bit `at` on. With 3 bits, the highest bit is bit
+  // `top_at` of `top`.
   template <int kBits>
   static F look_up_bits(const float* codes, F low, int at, F top, int top_at) {
     const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(low), at);
@@ -177,7 +180,7 @@ struct Simd {
     }
     return look_up_index<kBits>(codes, bits, bits);
   }
-  // Loads a unit's levels, as levels() does, or levels of 3 bits (AffineRows).
+  // Variant that loads a unit's levels, like levels(); also for levels of 3 bits (AffineRows).
   template <int kBits>
   static F look_up_unit(const float* codes, const uint8_t* unit, int part) {
     const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));
@@ -188,9 +191,9 @@ struct Simd {
     }
     return look_up_index<kBits>(codes, bits, bits);
   }
-  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
-  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part. A shift doubles the sign, and takes
-  // the rest to its place.
+  // Read finite 8-bit floats with 4 exponent bits, times 2^-8. An f16 with the same bits has this value, because its
+  // exponent is one bit longer. load_f8() reads kLanes values from p. f8_halves() returns the even or odd bytes of each
+  // lane as two f16, for f16_part(). An arithmetic shift repeats the sign and moves the other bits to their places.
   static constexpr int16_t kF8InF16 = static_cast<int16_t>(0xbf80);
   static F load_f8(const uint8_t* p) {
     const __m128i top = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 8);
@@ -202,7 +205,8 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi16(top, 1), _mm256_set1_epi16(kF8InF16)));
   }
 
-  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  // For RoPE on neighbouring dims: split_pairs() splits a, b, which have x0 y0 x1 y1 ..., into x and y; join_pairs() is
+  // its inverse.
   static void split_pairs(F a, F b, F& x, F& y) {
     __m256 low = _mm256_permute2f128_ps(a, b, 0x20);
     __m256 high = _mm256_permute2f128_ps(a, b, 0x31);
@@ -217,7 +221,7 @@ struct Simd {
   }
 
  private:
-  // By the lowest bits of `bits`; of 3, bit 2 is that of `top`.
+  // Looks up codes by the lowest bits of `bits`; with 3 bits, bit 2 is read from `top`.
   template <int kBits>
   static F look_up_index(const float* codes, __m256i bits, __m256i top) {
     if constexpr (kBits == 4) {

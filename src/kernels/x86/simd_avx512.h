@@ -1,6 +1,6 @@
-// The vector operations that the shared kernel sources are written in, for AVX-512: 16 lanes of f32.
-// Only *_avx512.cc may include this: everything lives in an unnamed namespace, so that no code compiled
-// with these flags can be linked into another file. simd_avx2.h has the same operations with 8 lanes.
+// The vector operations that the shared kernel sources use, for AVX-512: 16 lanes of f32. Only *_avx512.cc may include
+// this. Everything is in an unnamed namespace, so that no code compiled with these flags can be linked into another
+// file. simd_avx2.h has the same operations with 8 lanes.
 #pragma once
 
 // GCC 12 warns about the deliberately undefined operands in its own intrinsics.
@@ -26,7 +26,8 @@ struct Simd {
   static F zero() { return _mm512_setzero_ps(); }
   static F set(float x) { return _mm512_set1_ps(x); }
   static F load(const float* p) { return _mm512_loadu_ps(p); }
-  static F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(tail(n), p); }  // n < kLanes; rest 0
+  // N < kLanes; the other lanes are 0.
+  static F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(tail(n), p); }
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, tail(n), v); }
   // Not the intrinsic: GCC treats a function that only prefetches as pure and drops calls of it.
@@ -39,7 +40,7 @@ struct Simd {
   static F div(F a, F b) { return _mm512_div_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a * b + c
   static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a * b
-  static F max(F a, F b) { return _mm512_max_ps(a, b); }              // b where either is NaN
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }              // b if a or b is NaN
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
   static F abs(F a) { return _mm512_abs_ps(a); }
   static F copy_sign(F magnitude, F sign) {
@@ -49,18 +50,18 @@ struct Simd {
   static F if_less(F a, F b, F yes, F no) {  // a < b ? yes : no
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
   }
-  // value where finite-or-infinite, 0 where NaN
+  // Returns a with each NaN replaced by 0.
   static F zero_nan(F a) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a); }
   static bool any_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
 
-  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  // power_of_two() returns 2^n for integral n in [-126, 127]; half_floor() returns floor(n / 2).
   static F power_of_two(F n) {
     __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
   }
   static F half_floor(F n) { return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_cvtps_epi32(n), 1)); }
 
-  // Fixed trees: lanes i and i + 8, then + 4, + 2, + 1.
+  // Reductions have a fixed order: lanes i and i + 8, then i + 4, i + 2 and i + 1.
   static float sum(F v) {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -74,7 +75,7 @@ struct Simd {
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
   }
 
-  // kLanes values from p.
+  // Load kLanes values from p.
   static F load_f16(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
@@ -85,7 +86,7 @@ struct Simd {
   static F load_i8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
-  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  // Returns in lane i the value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
   template <int kBits>
   static F levels(const uint8_t* unit, int part) {
     const __m128i half = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit));
@@ -116,7 +117,7 @@ struct Simd {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 
-  // Four 32-bit words at byte `offset` of each of 16 rows become 4 vectors: lane r of out[c] is word c of row r.
+  // Transposes four 32-bit words at byte `offset` of each of 16 rows: lane r of out[c] is word c of row r.
   static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
     const auto words = [&](int r) { return _mm_loadu_ps(reinterpret_cast<const float*>(rows[r] + offset)); };
     F row[4];
@@ -136,7 +137,8 @@ struct Simd {
     out[3] = _mm512_shuffle_ps(b, d, 0xee);
   }
 
-  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  // Return a part of each 32-bit lane as f32: one of its two f16 or bf16 (part 0 is the lower one), or of its four
+  // int8.
   static F f16_part(F v, int part) {
     const __m512i bits = _mm512_castps_si512(v);
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(part ? _mm512_srli_epi32(bits, 16) : bits));
@@ -151,8 +153,9 @@ struct Simd {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 
-  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
-  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  // Return levels of packed formats as f32. load_nibbles(): the low (shift 0) or high (shift 4) nibbles of kLanes bytes
+  // from p on. bits_at(): kBits bits of each 32-bit lane, from bit `at` on. spread_bits(): bit `first` + i of `word` in
+  // lane i.
   static F load_nibbles(const uint8_t* p, int shift) {
     const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     const __m512i low = _mm512_srli_epi32(bytes, static_cast<unsigned>(shift));
@@ -168,13 +171,14 @@ struct Simd {
     const __m512i low = _mm512_srlv_epi32(_mm512_set1_epi32(static_cast<int>(word >> first)), lanes);
     return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32(1)));
   }
-  // codes[level] of levels as f32.
+  // Returns codes[level] for levels that are f32.
   template <int kBits>
   static F look_up(const float* codes, F level) {
     return _mm512_permutexvar_ps(_mm512_cvtps_epi32(level), load(codes));
   }
-  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
-  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  // Read finite 8-bit floats with 4 exponent bits, times 2^-8. An f16 with the same bits has this value, because its
+  // exponent is one bit longer. load_f8() reads kLanes values from p. f8_halves() returns the even or odd bytes of each
+  // lane as two f16, for f16_part().
   static F load_f8(const uint8_t* p) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     const __m256i top = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
@@ -190,7 +194,8 @@ struct Simd {
     return _mm512_castsi512_ps(_mm512_or_si512(sign, size));
   }
 
-  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  // For RoPE on neighbouring dims: split_pairs() splits a, b, which have x0 y0 x1 y1 ..., into x and y; join_pairs() is
+  // its inverse.
   static void split_pairs(F a, F b, F& x, F& y) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     x = _mm512_permutex2var_ps(a, even, b);

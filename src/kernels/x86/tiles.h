@@ -1,5 +1,5 @@
-// AMX tiles: eight registers of up to 16 rows of 64 bytes. Wrappers of our own, because GCC 12's intrinsics do not tell
-// the compiler what memory they read: it removed the stores that fill a configuration.
+// AMX tiles: eight registers of up to 16 rows of 64 bytes. GCC 12's intrinsics do not tell the compiler which memory
+// they read, so it removed the stores that fill a configuration. These wrappers replace them.
 //
 // A product C += A B of bytes: C [m, 16] int32, A [m, k] with k / 4 quads of bytes a row, B [k / 4] rows of 16 quads,
 // one for each column of C; of bfloat16, pairs instead of quads. It takes max(m, rows of B) cycles, so that B with 16
@@ -30,7 +30,7 @@ static_assert(sizeof(TileConfig) == 64);
   asm volatile("ldtilecfg %0" : : "m"(config));
 }
 
-// A thread that has no tiles in use is cheaper to switch, and its core may sleep deeper.
+// Releases the tiles. A thread that uses no tiles is cheaper to switch, and its core may enter a deeper sleep state.
 [[gnu::always_inline]] inline void release_tiles() { asm volatile("tilerelease"); }
 
 template <int tile>
@@ -45,13 +45,13 @@ template <int tile>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" : : "i"(tile));
 }
-// Signed bytes times signed bytes.
+// Multiplies signed bytes by signed bytes.
 template <int c, int a, int b>
 [[gnu::always_inline]] inline void multiply_i8() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
 }
-// For each pair of C: the products of even columns and those of odd ones are summed separately, in ascending order,
-// from zero on; then both sums are added to C. Denormals count as zero.
+// For each element of C, the products of even columns and those of odd columns are summed separately, in ascending
+// order, from zero on; then both sums are added to C. Denormals are treated as zero.
 template <int c, int a, int b>
 [[gnu::always_inline]] inline void multiply_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));

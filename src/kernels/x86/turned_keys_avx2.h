@@ -1,7 +1,7 @@
-// Keys before RoPE (LevelTiles::turns) for the attention kernel in f32, decoded and rotated in words of 16 bits: 32
-// tokens' levels are bytes that two shuffles look up, and 16 keys rotate at a time. Each pair of dims has whole numbers
-// under the largest that its scales allow, so large channels cost the others no precision. For AVX2, and for AVX-512
-// too, where longer vectors would save little. Include after level_tiles_kernel.h.
+// Decodes and rotates keys that are stored before RoPE (LevelTiles::turns), for the attention kernel in f32. It works
+// in 16-bit words: two shuffles look up the levels of 32 tokens, and 16 keys are rotated at a time. Each pair of dims
+// is scaled to the largest key that its scales allow, so large channels do not reduce the precision of others. For
+// AVX2, and also for AVX-512, where longer vectors would save little. Include after level_tiles_kernel.h.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace {
 
 struct TurnedKeyWords {
   static constexpr float kLargestKey = 32767;
-  static constexpr float kOne = 32767;   // the word of 1 in cosines and sines
-  static constexpr int64_t kDims = 576;  // dims of a head
+  static constexpr float kOne = 32767;   // the word that represents 1 in cosines and sines
+  static constexpr int64_t kDims = 576;  // maximum dims of a head
 
   struct Scratch {
-    const uint8_t* column = nullptr;                        // whose tables these are
-    alignas(64) int16_t channels[kDims * kTileTokens + 1];  // [dim][token], and where nothing is read
-    alignas(32) uint8_t tables[kDims][32];                  // values of 16 levels: lower bytes, upper bytes
-    alignas(32) float range[kDims], inverse[kDims];  // the largest key of a pair; the factor that makes it kLargestKey
-    float scale[kDims], zero[kDims];                 // scale and zero of words
-    const int16_t* offsets = nullptr;                // whose cosines and sines these are
+    const uint8_t* column = nullptr;                        // column that `tables` belongs to
+    alignas(64) int16_t channels[kDims * kTileTokens + 1];  // [dim][token], then one word that is never read
+    alignas(32) uint8_t tables[kDims][32];           // values of 16 levels: their lower bytes, then their upper bytes
+    alignas(32) float range[kDims], inverse[kDims];  // the largest key of a pair; kLargestKey divided by it
+    float scale[kDims], zero[kDims];                 // scale and zero, in words
+    const int16_t* offsets = nullptr;                // offsets that `turns` belongs to
     alignas(32) int16_t turns[kDims * kTurnTokens];  // [pair][token][cos, sin], in the order of channels
   };
 
@@ -32,7 +32,7 @@ struct TurnedKeyWords {
     return t.codes && t.key_tokens > 0 && a.head_dim % 32 == 0 && a.head_dim <= kDims;
   }
 
-  // Fills kt[dim][token] with whole numbers of unit[dim], which is the same for both dims of a pair.
+  // Fills kt[dim][token] with integer multiples of unit[dim]. Both dims of a pair have the same unit.
   static void load(const TileView& view, const KeyTurns& turns, Scratch& s, float* unit, float* kt) {
     const int bits = view.tiles.bits;
     const uint8_t* column = view.scales() + 2 * column_of(view);
@@ -48,8 +48,8 @@ struct TurnedKeyWords {
     turn(turns, view.dims, s, kt);
   }
 
-  // Places one outlier of each group of values into rows of all tokens. Returns false without a change if the groups
-  // are not whole vectors.
+  // Writes the outliers into the rows of all tokens, if each group of values has one. Returns false, without a change,
+  // if the groups are not whole vectors.
   static bool place_values(const TileView& view, float* rows, int64_t stride) {
     const LevelTiles& t = view.tiles;
     const int64_t groups = view.groups(), step = groups == 1 ? stride : t.group;
@@ -103,7 +103,7 @@ struct TurnedKeyWords {
       if (size > s.range[i / outliers]) s.range[i / outliers] = size;
     }
     if (turns.half && turns.pairs >= 8) {
-      for (int64_t p = 0; p < turns.pairs; p += 8) {  // the last eight again
+      for (int64_t p = 0; p < turns.pairs; p += 8) {  // the last vector may overlap the one before it
         float* const x = s.range + (p + 8 < turns.pairs ? p : turns.pairs - 8);
         const __m256 most = Eight::max(Eight::load(x), Eight::load(x + turns.pairs));
         Eight::store(x, most);
@@ -129,10 +129,10 @@ struct TurnedKeyWords {
       Eight::store(units + d, _mm256_blendv_ps(unit, Eight::set(1), empty));
       Eight::store(s.inverse + d, inverse);
     }
-    for (int64_t d = 2 * turns.pairs; d < view.dims; ++d) units[d] *= kOne;  // not rotated
+    for (int64_t d = 2 * turns.pairs; d < view.dims; ++d) units[d] *= kOne;  // these dims are not rotated
   }
 
-  // Tables of fewer than 16 levels are repeated, so that the other bits of a byte do not matter.
+  // Tables of fewer than 16 levels are repeated, so the other bits of a byte have no effect.
   template <int kBits>
   static void make_tables(const TileView& view, Scratch& s) {
     const float* codes = view.tiles.codes;
@@ -153,8 +153,7 @@ struct TurnedKeyWords {
                                levels);
   }
 
-  // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte; only the first four bits
-  // are used.
+  // Returns level k of byte `byte` of a unit, in the lowest bits of each byte. Only the first four bits are used.
   template <int kBits>
   static __m256i level_of(const __m256i* unit, int byte, int k) {
     const __m256i low = _mm256_srli_epi16(unit[byte], k * (kBits == 4 ? 4 : 2));
@@ -167,10 +166,10 @@ struct TurnedKeyWords {
   static void store_words(int16_t* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
   static __m256i load_words(const int16_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
-  // The last of the 16 bytes may reach behind the levels, into the scales of the tile.
+  // The last load of 16 bytes may reach beyond the levels, into the scales of the tile.
   template <int kBits>
   static void decode(const TileView& view, Scratch& s) {
-    constexpr int kUnits = kBits == 3 ? 1 : 2, kShifts = kBits == 4 ? 2 : 4;  // kUnits: in 16 bytes
+    constexpr int kUnits = kBits == 3 ? 1 : 2, kShifts = kBits == 4 ? 2 : 4;  // kUnits: units in 16 bytes
     constexpr int64_t kUnitDims = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
     const int64_t units = view.dims / kUnitDims;
     for (int64_t first = 0; first < units; first += kUnits) {
@@ -192,7 +191,8 @@ struct TurnedKeyWords {
     }
   }
 
-  // Where the words of a channel, after the first time of unpacking, have these tokens: bits 2 and 3 are exchanged.
+  // Returns the places of these tokens among the words of a channel, whose order after unpacking exchanges bits 2 and
+  // 3.
   static __m256i place_of(__m256i token) {
     const __m256i other = _mm256_andnot_si256(_mm256_set1_epi32(12), token);
     const __m256i up = _mm256_slli_epi32(_mm256_and_si256(token, _mm256_set1_epi32(4)), 1);
@@ -200,7 +200,7 @@ struct TurnedKeyWords {
     return _mm256_or_si256(other, _mm256_or_si256(up, down));
   }
 
-  // Dims of outliers i to i + 7, in the order of the tile.
+  // Returns the dims of outliers i to i + 7, in the order of the tile.
   static __m256i dims_of_outliers(int64_t i, int64_t outliers) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     if (outliers == 1) return _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(i)), lanes);
@@ -209,8 +209,8 @@ struct TurnedKeyWords {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(each));
   }
 
-  // Outliers of other tokens are written where nothing is read. The last ones are written first, so that among equal
-  // places the first counts.
+  // Outliers of tokens outside the tile are written to the word that is never read. The last outliers are written
+  // first, so that among equal places the first counts.
   static void place_outliers(const TileView& view, Scratch& s) {
     const LevelTiles& t = view.tiles;
     const __m256i first = _mm256_set1_epi32(static_cast<int>(view.first % t.key_tokens));
@@ -233,9 +233,10 @@ struct TurnedKeyWords {
     }
   }
 
-  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // its own inverse
+  // This permutation is its own inverse.
+  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }
 
-  // Sums of two products each, exact, of words of 16 tokens.
+  // Computes exact sums of two products of words, for 16 tokens.
   static void put_products(float* to, __m256i a, __m256i b, __m256i low, __m256i high) {
     Eight::store(to, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), low)));
     Eight::store(to + 8, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)));

@@ -1,6 +1,6 @@
 // Marconi (Pan et al., 2024): admits copies that are likely to be reused, and evicts the one with the lowest utility.
-// Reuse is expected at two places: where prompts branch, and at the end of a conversation so far. A copy at the end of a
-// prompt therefore goes when the answer behind it has one.
+// Reuse is expected at two places: where prompts branch, and at the end of a conversation so far. A copy at the end of
+// a prompt therefore goes when the answer behind it has one.
 //
 //   utility = recency + alpha x (tokens that a hit saves per byte), both scaled to [0, 1] over all copies
 //
@@ -24,8 +24,8 @@ class MarconiStates final : public StateEvictor {
       return high > low ? static_cast<double>(value - low) / static_cast<double>(high - low) : 0.0;
     };
     const auto rank = [&](const StateUse& use) {
-      const double utility = scaled(use.last_use, oldest.last_use, newest.last_use) +
-                             alpha_ * scaled(use.saved, least.saved, most.saved);
+      const double utility =
+          scaled(use.last_use, oldest.last_use, newest.last_use) + alpha_ * scaled(use.saved, least.saved, most.saved);
       return std::pair(use.paths > 1, utility);
     };
     return static_cast<size_t>(std::ranges::min_element(held, {}, rank) - held.begin());

@@ -1,4 +1,4 @@
-// Sums of numbers of two digits, for `arithmetic` and `steps`.
+// Sums of two-digit numbers, for the tasks `arithmetic` and `steps`.
 #pragma once
 
 #include <numeric>
@@ -23,7 +23,7 @@ inline int64_t total(const std::vector<int64_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
-// The answer of `steps`: the sums number after number, and "The answer is N." (steps.cc).
+// Returns the answer of the task `steps`: the partial sums, then "The answer is N." (steps.cc).
 std::string worked_sum(const std::vector<int64_t>& numbers);
 
 }  // namespace millrace::lab

@@ -1,22 +1,22 @@
 // LabAttention: causal attention with rotary positions and grouped queries, within each document of a batch. (Su et
 // al., 2021, "RoFormer"; Ainslie et al., 2023, "GQA".)
 //
-// Forward: project() for every chunk, attend() once, output() for every chunk. Backward, in the opposite order:
-// output_backward() in slices, each followed by out().add_gradient(); attend_backward() once; project_backward() in
-// slices, each followed by qkv().add_gradient().
+// The forward pass calls project() for every chunk, attend() once, and output() for every chunk. The backward pass
+// calls output_backward() for every chunk, with out().add_gradient() after each slice; attend_backward() once; and
+// project_backward() for every chunk, with qkv().add_gradient() after each slice.
 #pragma once
 
 #include "learn/blocks/linear.h"
 
 namespace millrace {
 
-// cos and sin of the angles of positions, [positions, head_dim / 2].
+// Cosines and sines of the rotation angles, [positions, head_dim / 2].
 struct LabRotations {
   std::vector<float> cosines, sines;
 };
 LabRotations make_rotations(const RopeSpec& rope, int64_t positions);
 
-// The documents of a batch, and each row's position in its own. Rows after the last document have position 0.
+// The documents of a batch, and the position of each row in its document. Rows after the last document have position 0.
 struct LabDocuments {
   struct Span {
     int64_t start, length;
@@ -29,23 +29,24 @@ struct LabDocuments {
 template <typename Factor>
 class LabAttention {
  public:
-  // `rotations` outlives the block.
+  // `rotations` must outlive the block.
   LabAttention(const LayerSpec& layer, const LabLayerTensors& tensors, const LabRotations& rotations);
 
   std::vector<LabLinear<Factor>*> linears() { return {&qkv_, &out_}; }
-  // Buffers for `rows` rows, a multiple of kLabChunk. Rows after the documents take no part in attention.
+  // Allocates buffers for `rows` rows, a multiple of kLabChunk. Rows after the last document have no attention.
   void reserve(LabWorkspace<Factor>& work, int64_t rows, const LabDocuments& documents);
   Factor* normed(int64_t row) { return normed_.data() + row * qkv_.inputs(); }  // the block's input
 
   void project(LabWorkspace<Factor>& work, LabChunk chunk, const LabDocuments& documents);
   void attend(LabWorkspace<Factor>& work, const LabDocuments& documents);
-  // x [kLabChunk, width] += the block's output.
+  // Adds the block's output to x [kLabChunk, width].
   void output(LabWorkspace<Factor>& work, LabChunk chunk, float* x);
 
-  // `factors`: of out()'s gradient. d_x [kLabChunk, width].
+  // `d_x`: [kLabChunk, width], gradient of the output. `factors`: receives the factors of out()'s gradient.
   void output_backward(LabWorkspace<Factor>& work, LabChunk chunk, const float* d_x, LabFactors<Factor>& factors);
   void attend_backward(LabWorkspace<Factor>& work, const LabDocuments& documents);
-  // d_normed [kLabChunk, width] = gradient of the input. `factors`: of qkv()'s gradient.
+  // `d_normed`: [kLabChunk, width], receives the gradient of the input. `factors`: receives the factors of qkv()'s
+  // gradient.
   void project_backward(LabWorkspace<Factor>& work, LabChunk chunk, float* d_normed, LabFactors<Factor>& factors);
   const LabLinear<Factor>& out() const { return out_; }
   const LabLinear<Factor>& qkv() const { return qkv_; }

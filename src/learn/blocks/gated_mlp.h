@@ -23,18 +23,18 @@ class LabGatedMlp {
   void reserve(LabMlpRows<Factor>& rows, int64_t count) const;
   Factor* in(LabMlpRows<Factor>& rows, int64_t row) const { return rows.in.data() + row * gate_up_.inputs(); }
 
-  // out [kLabChunk, width] = the output for the rows of the chunk, whose inputs are in `rows`.
+  // Computes out [kLabChunk, width], the output for the chunk's rows, whose inputs are in `rows`.
   void forward(LabWorkspace<Factor>& work, LabMlpRows<Factor>& rows, LabChunk chunk, float* out) const;
 
-  // d_in [kLabChunk, width] = gradient of the input; d_out [kLabChunk, width]. Keeps factors of the gradients of down()
-  // and gate_up(), as the chunk `place` of a slice.
+  // Computes d_in [kLabChunk, width], the gradient of the input, from d_out [kLabChunk, width], that of the output.
+  // Stores the factors of the gradients of down() and gate_up() as those of chunk `place` in a slice.
   void backward(LabWorkspace<Factor>& work, const LabMlpRows<Factor>& rows, LabChunk chunk, LabChunk place,
                 const float* d_out, float* d_in, LabFactors<Factor>& down_factors,
                 LabFactors<Factor>& gate_up_factors) const;
 
  private:
   HiddenActivation activation_;
-  LabLinear<Factor> gate_up_, down_;  // rows of the gate, then of up
+  LabLinear<Factor> gate_up_, down_;  // gate_up_: the rows of gate, then those of up
 };
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// LabHead: the embedding of tokens, and the tied head with its loss: norm, logits over the vocabulary, cross entropy.
+// LabHead: the embedding of tokens, and the tied head: a norm, logits over the vocabulary, and the cross-entropy loss.
 // (Press and Wolf, 2017, "Using the Output Embedding to Improve Language Models".)
 #pragma once
 
@@ -15,14 +15,15 @@ class LabHead {
 
   std::vector<LabLinear<Factor>*> linears() { return {&linear_}; }
 
-  // x [rows, width] = embeddings of the batch's tokens, then of token 0.
+  // Sets x [rows, width] to the embeddings of the batch's tokens; additional rows receive the embedding of token 0.
   void embed(const LabWorkspace<Factor>& work, const LabBatch& batch, int64_t rows, float* x) const;
   // Adds d_x [tokens, width] to the gradient of the embedding.
   void embed_backward(LabWorkspace<Factor>& work, const LabBatch& batch, const float* d_x) const;
 
-  // The loss of the batch's rows with a weight. `logits`: if not null, receives [those rows, vocabulary].
+  // Returns the loss of the batch's rows with a weight. `logits`: if not null, receives the logits of these rows,
+  // [rows, vocabulary].
   LabLoss forward(LabWorkspace<Factor>& work, const LabBatch& batch, const float* x, std::vector<float>* logits);
-  // As forward(); also d_x [rows, width] = the loss's gradient, and adds that of the weights.
+  // Variant of forward() that also sets d_x [rows, width] to the gradient of x and adds the gradients of the weights.
   LabLoss backward(LabWorkspace<Factor>& work, const LabBatch& batch, const float* x, int64_t rows, float* d_x);
 
  private:
@@ -41,7 +42,7 @@ class LabHead {
   LabTensor embedding_;
   LabLinear<Factor> linear_;
   LabNorm<Factor> norm_;
-  int64_t rows_ = 0;  // with a weight, filled up to whole chunks
+  int64_t rows_ = 0;  // number of rows with a weight, rounded up to whole chunks
   std::vector<Factor> in_, d_logits_;
 };
 

@@ -13,17 +13,18 @@ class LabLinear {
   int64_t inputs() const { return tensor_.columns; }
   int64_t outputs() const { return tensor_.rows; }
 
-  // Rounds and packs the weights. Call it before a pass; it may run for several matrices at a time.
+  // Rounds and packs the weights. Called before each pass; may run at the same time for different matrices.
   void pack(const LabWorkspace<Factor>& work);
 
-  // out [kLabChunk, outputs] = in [kLabChunk, inputs] times the transposed matrix.
+  // Computes out [kLabChunk, outputs] = in [kLabChunk, inputs] times the transposed matrix.
   void forward(const LabWorkspace<Factor>& work, const Factor* in, float* out) const;
-  // Columns [column, column + kLabPanel) of that product, as out [kLabChunk, kLabPanel].
+  // Computes columns [column, column + kLabPanel) of this product: out [kLabChunk, kLabPanel].
   void forward_panel(const LabWorkspace<Factor>& work, const Factor* in, int64_t column, float* out) const;
-  // d_in [kLabChunk, inputs] = d_out [kLabChunk, outputs] times the matrix.
+  // Computes d_in [kLabChunk, inputs] = d_out [kLabChunk, outputs] times the matrix.
   void backward(const LabWorkspace<Factor>& work, const Factor* d_out, float* d_in) const;
 
-  // The matrix's gradient over the chunks of a slice: reserve(), keep() for each chunk, then add_gradient().
+  // Add the matrix's gradient over a slice. Called in this order: reserve(), keep() for each chunk of the slice,
+  // add_gradient().
   void reserve(LabFactors<Factor>& factors) const;
   void keep(const LabWorkspace<Factor>& work, const Factor* d_out, const Factor* in, LabChunk chunk,
             LabFactors<Factor>& factors) const;
@@ -36,7 +37,7 @@ class LabLinear {
 
   LabTensor tensor_;
   std::vector<Factor> rounded_;
-  std::vector<Pair> forward_, backward_;  // panels of outputs, and of inputs
+  std::vector<Pair> forward_, backward_;  // weights as panels of outputs (forward) and of inputs (backward)
 };
 
 }  // namespace millrace

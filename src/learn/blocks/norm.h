@@ -10,11 +10,11 @@ class LabNorm {
  public:
   LabNorm(LabTensor tensor, float epsilon) : tensor_(std::move(tensor)), epsilon_(epsilon) {}
 
-  // out = x / rms(x) * weight, of `rows` rows.
+  // Computes out = x / rms(x) * weight for `rows` rows.
   void forward(const LabWorkspace<Factor>& work, const float* x, int64_t rows, Factor* out) const;
 
-  // d_x += gradient of `rows` rows of a chunk. Call begin_chunk() before the first rows of a chunk, and add_gradient()
-  // after all chunks: the weight's gradient is their sum, in order.
+  // Adds the gradient of `rows` rows of a chunk to d_x. begin_chunk() is called before the first rows of a chunk.
+  // add_gradient() is called after all chunks; it sums the chunks' gradients of the weight in order.
   void begin_chunk(LabWorkspace<Factor>& work, LabChunk chunk) const;
   void backward(LabWorkspace<Factor>& work, LabChunk chunk, const float* x, const float* d_out, int64_t rows,
                 float* d_x) const;

@@ -1,7 +1,7 @@
-// LabWorkspace: what the blocks of a pass share. A block works on chunks of kLabChunk rows, each of which one thread
-// takes; buffers of a chunk belong to the thread. Gradients of matrices are summed in slices of kLabSlice chunks, in
-// order, so that their factors are still in the cache and the sums do not depend on the number of threads.
-// Thread-safety: functions that take a chunk may run at the same time for different chunks and workers.
+// LabWorkspace: the data that all blocks of a pass share. A block works on chunks of kLabChunk rows. One thread works
+// on a chunk, with its own buffers. Gradients of matrices are summed over slices of kLabSlice chunks, in order. So
+// their factors are still in the cache, and the sums do not depend on the number of threads. Functions that take a
+// chunk may run at the same time for different chunks and workers.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +15,25 @@
 
 namespace millrace {
 
-constexpr int64_t kLabChunk = 64;  // rows that a thread takes at a time
+constexpr int64_t kLabChunk = 64;  // rows of a chunk
 constexpr int64_t kLabPanel = 32;  // columns of a packed panel
-constexpr int64_t kLabSlice = 8;   // chunks at a time
+constexpr int64_t kLabSlice = 8;   // chunks of a slice
 
 // A chunk of rows, and the thread that works on it.
 struct LabChunk {
   int64_t index = 0;
   int worker = 0;
-  int64_t row() const { return index * kLabChunk; }  // its first
+  int64_t row() const { return index * kLabChunk; }  // first row
 };
 
-// Factors of a matrix's gradient over the chunks of a slice: gradients of the outputs, and inputs, as panels.
+// Factors of a matrix's gradient over the chunks of a slice, as panels. `left`: gradients of the outputs. `right`:
+// inputs.
 template <typename Factor>
 struct LabFactors {
   std::vector<TrainingPair<Factor>> left, right;
 };
 
-// Buffers of one thread, for one chunk each.
+// Buffers of one thread, each for one chunk.
 template <typename Factor>
 struct LabBuffers {
   std::vector<float> out;        // [kLabChunk, widest output of a block]
@@ -45,7 +46,7 @@ struct LabBuffers {
 template <typename Factor>
 class LabWorkspace {
  public:
-  // `model` and `threads` outlive the workspace.
+  // `model` and `threads` must outlive the workspace.
   LabWorkspace(LabModel& model, ThreadPool& threads, const TrainingKernelsOf<Factor>& loops)
       : pool(threads), kernels(loops), model_(model), buffers_(static_cast<size_t>(threads.threads())) {
     const ArchSpec& spec = model.spec();
@@ -69,13 +70,14 @@ class LabWorkspace {
   float* gradient(const LabTensor& tensor) { return model_.gradient().data() + tensor.offset; }
   LabBuffers<Factor>& buffers(int worker) { return buffers_[static_cast<size_t>(worker)]; }
 
-  // body(LabChunk) for each chunk of `rows` rows, a multiple of kLabChunk, on all threads.
+  // Calls body(LabChunk) for each chunk of `rows` rows, on all threads. `rows`: a multiple of kLabChunk.
   template <typename Body>
   void in_chunks(int64_t rows, const Body& body) {
     chunks(0, rows / kLabChunk, body);
   }
 
-  // body(LabChunk) for each chunk as above; after those of a slice, finish(number of its chunks) on one thread.
+  // Variant of in_chunks(). After the chunks of each slice, it calls finish(number of chunks in the slice) on one
+  // thread.
   template <typename Body, typename Finish>
   void in_slices(int64_t rows, const Body& body, const Finish& finish) {
     const int64_t all = rows / kLabChunk;
@@ -88,10 +90,10 @@ class LabWorkspace {
 
   ThreadPool& pool;
   const TrainingKernelsOf<Factor>& kernels;
-  std::array<LabFactors<Factor>, 3> factors;  // for up to three matrices at a time
-  std::vector<float> norm_gradients;          // [chunks, width], for one norm at a time
+  std::array<LabFactors<Factor>, 3> factors;  // factors for up to three matrices at a time
+  std::vector<float> norm_gradients;          // [chunks, width], gradients of one norm's weight at a time
   std::vector<Factor> d_mixed, d_qkv;         // gradients of one attention at a time
-  std::vector<float> d_normed;                // [rows, width], for a mixture's inputs
+  std::vector<float> d_normed;                // [rows, width], gradients of a mixture's inputs
 
  private:
   template <typename Body>

@@ -1,4 +1,4 @@
-// Shared by tests of quantized checkpoints: contents of tensors, and the matrices that loading produced.
+// Functions shared by tests of quantized checkpoints: contents of tensors, and the values of loaded matrices.
 #pragma once
 
 #include <vector>

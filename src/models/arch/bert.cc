@@ -48,7 +48,8 @@ const Arch kBert = {
     .name = "bert",
     .huggingface = {"BertModel", "BertForMaskedLM", "BertForSequenceClassification"},
     .huggingface_type = "bert",
-    .summary = "Encoder: bidirectional attention, a norm behind each sum, learned positions, token types, plain GELU MLP",
+    .summary =
+        "Encoder: bidirectional attention, a norm behind each sum, learned positions, token types, plain GELU MLP",
     .paper = "Devlin et al., 2019, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
     .activation = HiddenActivation::gelu_erf,
     .read_gguf = read_bert_gguf,

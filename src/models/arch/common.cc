@@ -55,8 +55,8 @@ std::vector<int64_t> counts_of_layers(ConfigReader& meta, std::string_view key, 
     return n == std::floor(n) && n >= static_cast<double>(min) && n <= static_cast<double>(kMaxWidth);
   };
   if (stated.size() != out.size() || !std::ranges::all_of(stated, fits)) {
-    meta.fail(Error::corrupt(
-        fmt::format("{}: {} must have a number of at least {} for each of {} layers", meta.source(), key, min, layers)));
+    meta.fail(Error::corrupt(fmt::format("{}: {} must have a number of at least {} for each of {} layers",
+                                         meta.source(), key, min, layers)));
     return out;
   }
   std::ranges::transform(stated, out.begin(), [](double n) { return static_cast<int64_t>(n); });
@@ -142,7 +142,11 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.head_dim = config.count_or("head_dim", std::max<int64_t>(1, spec.width / spec.heads), 1, kMaxWidth);
   // Mixtures without a dense MLP may state the width of their experts alone.
   const bool experts_alone = !config.has("intermediate_size") && config.has("moe_intermediate_size");
-  spec.hidden = config.count(experts_alone ? "moe_intermediate_size" : "intermediate_size", 1, kMaxWidth);
+  const std::vector<int64_t> hidden =
+      config.is_array("intermediate_size")
+          ? counts_of_layers(config, "intermediate_size", layers, 1, 1)
+          : std::vector(1, config.count(experts_alone ? "moe_intermediate_size" : "intermediate_size", 1, kMaxWidth));
+  spec.hidden = *std::ranges::max_element(hidden);
   spec.context = config.count_or("max_position_embeddings", 2048, 1, kMaxContext);
   spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", config.number_or("layer_norm_eps", 1e-6)));
   spec.activation = find_activation(
@@ -150,6 +154,7 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
       config.text_or("hidden_activation", config.text_or("hidden_act", config.text_or("activation_function", "silu"))));
   read_huggingface_ropes(config, spec);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{});
+  for (size_t i = 0; hidden.size() > 1 && i < spec.layers.size(); ++i) spec.layers[i].hidden = hidden[i];
 }
 
 void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern) {
@@ -173,9 +178,9 @@ void share_last_keys(ConfigReader& config, ArchSpec& spec, int64_t shared) {
     for (int64_t from = 0; from < first; ++from)
       if ((spec.layers[static_cast<size_t>(from)].window > 0) == (layer.window > 0)) layer.kv_from = from;
     if (layer.kv_from < 0)
-      return config.fail(Error::corrupt(
-          fmt::format("{}: layer {} has no layer of its kind before layer {} whose keys it could read", config.source(),
-                      i, first)));
+      return config.fail(
+          Error::corrupt(fmt::format("{}: layer {} has no layer of its kind before layer {} whose keys it could read",
+                                     config.source(), i, first)));
   }
 }
 

@@ -1,4 +1,4 @@
-// What the encoders in models/arch/ share.
+// Functions that the encoders in models/arch/ share.
 #pragma once
 
 #include "models/arch.h"

@@ -4,6 +4,7 @@
 // experts beside its MLPs (models/blocks/mlp_and_experts.cc). Published code: modeling_gemma4.py of Transformers.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -41,8 +42,8 @@ void read_gemma4_gguf(ConfigReader& meta, ArchSpec& spec) {
   const int64_t window = meta.count_or("attention.sliding_window", kGemma4Window, 0, kMaxContext);
   const int64_t window_dim = meta.count_or("attention.key_length_swa", spec.head_dim, 1, kMaxWidth);
   if (meta.count_or("attention.value_length_swa", window_dim, 1, kMaxWidth) != window_dim)
-    meta.fail(
-        Error::unsupported(fmt::format("{}: keys and values of different dims in layers with a window", meta.source())));
+    meta.fail(Error::unsupported(
+        fmt::format("{}: keys and values of different dims in layers with a window", meta.source())));
   RopeSpec local;
   local.rotated = meta.count_or("rope.dimension_count_swa", window_dim, 0, kMaxWidth);
   local.theta = meta.number_or("rope.freq_base_swa", local.theta);
@@ -71,8 +72,8 @@ void read_gemma4_heads(ConfigReader& config, ArchSpec& spec) {
     const bool all = layer.window == 0, stated = config.has("per_layer_config");
     ConfigReader own = by_layer.object(std::to_string(i));
     layer.head_dim = own.count_or("head_dim", all && !stated ? global_dim : window_dim, 1, kMaxWidth);
-    layer.kv_heads = own.count_or("num_key_value_heads", all && apart && !stated ? global_heads : spec.kv_heads, 1,
-                                  kMaxWidth);
+    layer.kv_heads =
+        own.count_or("num_key_value_heads", all && apart && !stated ? global_heads : spec.kv_heads, 1, kMaxWidth);
     for (const std::string& key : own.keys())
       if (!own.was_read(key))
         own.fail(Error::unsupported(fmt::format("{}: {}: unknown field of one layer", own.source(), key)));
@@ -151,7 +152,7 @@ const Arch kGemma4 = {
     .name = "gemma4",
     .huggingface = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "gemma4"},
     .huggingface_type = "gemma4_text",
-    .summary = "Gemma with shared keys, an input for each layer, and experts beside MLPs (text part)",
+    .summary = "Gemma with shared keys, an input for each layer, and experts next to MLPs (text part)",
     .paper = "Google DeepMind, 2026, Gemma 4 model card",
     .activation = HiddenActivation::gelu_tanh,
     .sizes_by_layer = true,

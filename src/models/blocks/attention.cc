@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "attention/block_lines.h"
 #include "attention/block_sparse.h"
@@ -247,11 +248,24 @@ void attention_rows(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   finish_heads({spec, layer, weights, context}, batch.size(), [](int64_t) {});
 }
 
+// The rotations of row `from` become those of row `to`.
+static void move_rope_row(const ArchSpec& spec, int64_t from, int64_t to, ForwardContext& context) {
+  float* rows = context.rope.as<float>();
+  for (const RopeSpec& rope : spec.ropes) {
+    const int64_t values = rope.rotated / 2 * 2;
+    std::copy_n(rows + from * values, values, rows + to * values);
+    rows += context.limits().tokens * values;
+  }
+}
+
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerSpec* layer, ForwardContext& context) {
   if (static_cast<int64_t>(batch.output_rows.size()) == batch.size()) return batch;
   float* residual = context.residual.as<float>();
   float* pending = context.pending ? context.block_out.as<float>() : nullptr;
-  const int64_t inputs = spec.layer_count() * spec.layer_input;
+  const std::pair<float*, int64_t> further[] = {
+      {context.layer_inputs.as<float>(), spec.layer_count() * spec.layer_input},
+      {context.streams.as<float>(), spec.streams > 1 ? spec.streams * spec.width : 0},
+      {context.beside.as<float>(), spec.laurel_rank > 0 ? spec.width : 0}};
   Batch& kept = context.outputs;
   kept.clear();
   kept.block_tables = batch.block_tables;
@@ -268,10 +282,9 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerS
           std::copy_n(mixed.gates + t * mixed.gate_width, mixed.gate_width, mixed.gates + i * mixed.gate_width);
       }
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
-      if (layer && inputs > 0) {
-        float* own = context.layer_inputs.as<float>();
-        std::copy_n(own + t * inputs, inputs, own + i * inputs);
-      }
+      if (layer && layer != &spec.layers.back()) move_rope_row(spec, t, i, context);  // for the layers behind it
+      for (const auto& [rows, width] : further)
+        if (layer && width > 0) std::copy_n(rows + t * width, width, rows + i * width);
     }
     const BatchSpan& span = span_of(batch.spans, t);
     const auto keep = [&](const BatchSpan& from, std::vector<BatchSpan>& to) {

@@ -91,8 +91,9 @@ void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const LayerSpec* layer, ForwardContext& context);
 
 // context.normed, rounded in `rows` -> context.block_out. `at`: the layer and the MLP.
+// `gate_cut`: LayerSpec::gate_cut
 void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
-               ForwardContext& context);
+               ForwardContext& context, float gate_cut = 0.0f);
 void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                const ActivationRows& rows, ForwardContext& context);
 // The part of moe_block() behind the router, whose logits are in context.router: context.normed -> context.block_out
@@ -109,6 +110,24 @@ void make_layer_inputs(const ArchSpec& spec, const LayerInputWeights& weights, c
 // The gate of a layer's own input: the complete context.residual -> context.block_out
 void layer_input_block(const ArchSpec& spec, int64_t layer, const LayerWeights& weights, int64_t tokens,
                        ForwardContext& context);
+
+// Several residual streams (alt_up.cc). All functions are of the batch's first `tokens` rows.
+// context.residual, which has the embeddings -> context.streams
+void make_streams(const ArchSpec& spec, const std::vector<Weight>& into, int64_t tokens, ForwardContext& context);
+// Before a layer: context.streams -> their predictions, of which the active one is context.residual, too
+void predict_streams(const ArchSpec& spec, const AltUpWeights& weights, int64_t tokens, ForwardContext& context);
+// Behind a layer's MLP: corrects context.streams by the complete context.residual, which then is what the layer's own
+// input reads.
+void correct_streams(const ArchSpec& spec, const AltUpWeights& weights, int64_t tokens, ForwardContext& context);
+// Adds norm(context.block_out) to all streams but the first.
+void add_to_streams(const ArchSpec& spec, const NormWeights& norm, int64_t tokens, ForwardContext& context);
+// Behind the last layer: context.streams -> context.residual
+void merge_streams(const ArchSpec& spec, const std::vector<Weight>& from, int64_t tokens, ForwardContext& context);
+// LAuReL: context.normed -> the rows of add_laurel(). Overwrites context.block_out.
+void laurel_block(const ArchSpec& spec, int64_t layer, const LayerWeights& weights, int64_t tokens,
+                  ForwardContext& context);
+// Adds the rows of laurel_block() to context.residual.
+void add_laurel(const ArchSpec& spec, int64_t tokens, ForwardContext& context);
 
 // activate(t) and round(t) of every row, `values` each: in one pass over the rows, or two (FusedParts::activation).
 template <typename Activate, typename Round>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "models/blocks/blocks.h"
 
@@ -14,6 +15,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kDecodedValues = 1024;  // of a table's row, at a time
+const std::vector<float> kNoInputBias;
 
 // row += factor * table row
 void add_table_row(const KernelTable& kernels, const Tensor& table, int64_t row, float factor, float* out) {
@@ -33,17 +35,15 @@ void add_table_row(const KernelTable& kernels, const Tensor& table, int64_t row,
 
 void make_layer_inputs(const ArchSpec& spec, const LayerInputWeights& weights, const Batch& batch,
                        ForwardContext& context) {
-  static const std::vector<float> kNoBias;
   const KernelTable& kernels = context.kernels();
   const int64_t tokens = batch.size(), dims = spec.layer_input, values = spec.layer_count() * dims;
   const float* residual = context.residual.as<float>();
   float* inputs = context.layer_inputs.as<float>();
   const ActivationRows rows = rows_for(weights.projection, tokens, spec.width, context.encoded.data());
-  for_rows(context, tokens, spec.width, [&](int64_t t) {
-    encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data());
-  });
+  for_rows(context, tokens, spec.width,
+           [&](int64_t t) { encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data()); });
   project(context, residual, rows,
-          {{LinearId{.kind = LinearKind::layer_inputs}, weights.projection, kNoBias, inputs}});
+          {{LinearId{.kind = LinearKind::layer_inputs}, weights.projection, kNoInputBias, inputs}});
   const float of_embedding = 1.0f / std::sqrt(static_cast<float>(spec.width));
   const float of_table = std::sqrt(static_cast<float>(dims));
   for_rows(context, tokens, 3 * values, [&](int64_t t) {
@@ -60,25 +60,24 @@ void make_layer_inputs(const ArchSpec& spec, const LayerInputWeights& weights, c
 
 void layer_input_block(const ArchSpec& spec, int64_t layer, const LayerWeights& weights, int64_t tokens,
                        ForwardContext& context) {
-  static const std::vector<float> kNoBias;
   const KernelTable& kernels = context.kernels();
   const int64_t dims = spec.layer_input;
   const LinearId at{.layer = static_cast<int32_t>(layer)};
   const float* residual = context.residual.as<float>();
   float* gate = context.gate.as<float>();
   const ActivationRows rows = rows_for(weights.input_gate, tokens, spec.width, context.encoded.data());
-  for_rows(context, tokens, spec.width, [&](int64_t t) {
-    encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data());
-  });
-  project(context, residual, rows, {{at.of(LinearKind::input_gate), weights.input_gate, kNoBias, gate}});
+  for_rows(context, tokens, spec.width,
+           [&](int64_t t) { encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data()); });
+  project(context, residual, rows, {{at.of(LinearKind::input_gate), weights.input_gate, kNoInputBias, gate}});
   const ActivationRows gated = rows_for(weights.input_projection, tokens, dims, context.encoded.data());
   for_rows(context, tokens, 2 * dims, [&](int64_t t) {
     float* input = context.layer_inputs.as<float>() + (t * spec.layer_count() + layer) * dims;
     activate(spec, kernels, gate + t * dims, input, dims);
     encode_row(kernels, gated, t, gate + t * dims, context.encoded.data());
   });
-  project(context, gate, gated,
-          {{at.of(LinearKind::input_projection), weights.input_projection, kNoBias, context.block_out.as<float>()}});
+  project(
+      context, gate, gated,
+      {{at.of(LinearKind::input_projection), weights.input_projection, kNoInputBias, context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

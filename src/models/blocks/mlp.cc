@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "models/blocks/blocks.h"
 
@@ -12,6 +13,18 @@ void clamped_swiglu(const KernelTable& kernels, float limit, float* gate, float*
   for (int64_t i = 0; i < n; ++i) gate[i] = kSwigluSlope * std::min(gate[i], limit);
   for (int64_t i = 0; i < n; ++i) up[i] = (std::clamp(up[i], -limit, limit) + 1.0f) / kSwigluSlope;
   kernels.silu_mul(gate, up, gate, n);
+}
+
+// gate = max(0, gate - mean - deviations * standard deviation), both over the row (activation sparsity).
+void cut_gate(float deviations, float* gate, int64_t n) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(gate[i]);
+  const double mean = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i)
+    squares += (static_cast<double>(gate[i]) - mean) * (static_cast<double>(gate[i]) - mean);
+  const double deviation = std::sqrt(squares / static_cast<double>(n));
+  const auto cut = static_cast<float>(mean + static_cast<double>(deviations) * deviation);
+  for (int64_t i = 0; i < n; ++i) gate[i] = std::max(0.0f, gate[i] - cut);
 }
 
 }  // namespace
@@ -44,7 +57,7 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
 }
 
 void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
-               ForwardContext& context) {
+               ForwardContext& context, float gate_cut) {
   const KernelTable& kernels = context.kernels();
   float* gate = context.gate.as<float>();
   float* up = context.up.as<float>();
@@ -61,7 +74,10 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
   const ActivationRows inner_rows = rows_for(weights.down, rows.tokens, hidden, encoded);
   activate_rows(
       context, rows.tokens, hidden,
-      [&](int64_t t) { activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden); },
+      [&](int64_t t) {
+        if (gate_cut > 0.0f) cut_gate(gate_cut, gate + t * hidden, hidden);
+        activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden);
+      },
       [&](int64_t t) { encode_row(kernels, inner_rows, t, inner + t * hidden, encoded); });
   project(context, inner, inner_rows,
           {{at.of(LinearKind::down), weights.down, weights.down_bias, context.block_out.as<float>()}});

@@ -1,6 +1,6 @@
-// A dense MLP and a mixture of experts on the same residual stream (Gemma 4, 26B-A4B). Each has a norm before it and one
-// behind it; the sum of the two is the layer's output. The router reads the residual stream through a norm of its own,
-// whose weights are LayerWeights::router_scale.
+// A dense MLP and a mixture of experts on the same residual stream (Gemma 4, 26B-A4B). Each has a norm before it and
+// one behind it; the sum of the two is the layer's output. The router reads the residual stream through a norm of its
+// own, whose weights are LayerWeights::router_scale.
 #include "models/blocks/blocks.h"
 
 namespace millrace {

@@ -37,12 +37,16 @@ const Format* fitting_format(const Format& format, int64_t line) {
 }
 
 const char* special_matrix(std::string_view name) {
-  for (std::string_view router : {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight"})
+  for (std::string_view router :
+       {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight", ".router.proj.weight"})
     if (name.ends_with(router)) return "router";
   if (name.find("ffn_gate_inp") != std::string_view::npos) return "router";
   for (std::string_view gate : {"attn_int_q.weight", "attn_int_k.weight", "attn_select.weight", "q_int.weight",
                                 "k_int.weight", "q_router.weight_proj.weight"})
     if (name.ends_with(gate)) return "gates of tokens";
+  for (std::string_view part : {"altup_router.weight", "altup_predict_coef.weight", "altup_correct_coef.weight",
+                                "modality_router.weight", "prediction_coefs.weight", "correction_coefs.weight"})
+    if (name.ends_with(part)) return "coefficients of residual streams";
   if (is_shortcut(name)) return "shortcut of the residual stream";
   if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
   return nullptr;

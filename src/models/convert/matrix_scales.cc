@@ -10,7 +10,9 @@ namespace {
 
 constexpr float kMinScale = 0x1p-100f;
 
-bool is_table(const std::string& name) { return name == "token_embd.weight" || name == "position_embd.weight"; }
+bool is_table(const std::string& name) {
+  return name == "token_embd.weight" || name == "position_embd.weight" || name == "per_layer_token_embd.weight";
+}
 
 // Rows [begin, end) of one part of a tensor.
 struct Rows {

@@ -375,6 +375,10 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                     "GGUF",
                     input.files.path, folder->name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
+  if (other_kind && input.spec.value_norm)
+    return Error::unsupported(fmt::format(
+        "{}: the layers of {} have parts that cannot be written as the other kind of file; convert it to {}",
+        input.files.path, input.spec.arch, to_gguf ? "a folder" : "a GGUF file"));
   MILLRACE_TRY(ConversionPlan plan,
                other_kind
                    ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))

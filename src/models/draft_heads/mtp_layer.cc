@@ -55,7 +55,8 @@ Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFile
   ArchSpec& spec = made->spec_;
   const std::string prefix = fmt::format("blk.{}.", spec.layer_count());
   const std::string join = prefix + "nextn.eh_proj.weight";
-  made->numbered_apart_ = WeightLoader(*made->files_, kQwenMtpParts).find(join) && !WeightLoader(*made->files_, kMtpParts).find(join);
+  made->numbered_apart_ =
+      WeightLoader(*made->files_, kQwenMtpParts).find(join) && !WeightLoader(*made->files_, kMtpParts).find(join);
   WeightLoader loader(*made->files_, made->numbered_apart_ ? kQwenMtpParts : kMtpParts);
   const LayerSpec* const sizes = last_attention(spec);
   if (!loader.find(join) || !sizes || spec.norm != NormKind::rms || !spec.pre_norm)
@@ -91,7 +92,8 @@ Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFile
 
 Result<void> MtpLayer::load_layer(const std::string& prefix) {
   WeightLoader loader(*files_, *find_arch(*files_));
-  if (numbered_apart_) loader.rename(fmt::format("model.layers.{}.", target_.spec().layer_count()), "mtp.layers.0.");
+  if (numbered_apart_)
+    loader.replace_prefix(fmt::format("model.layers.{}.", target_.spec().layer_count()), "mtp.layers.0.");
   LayerSpec& sizes = spec_.layers[0];
   MILLRACE_TRY(layer_.attention_norm.scale, loader.vector(prefix + "attn_norm.weight", spec_.width));
   MILLRACE_TRY(layer_.mlp_norm.scale, loader.vector(prefix + "ffn_norm.weight", spec_.width));

@@ -10,8 +10,8 @@
 //
 // Tensors, of layer L = num_hidden_layers: those of a layer, and model.layers.L.enorm, hnorm, eh_proj, shared_head.norm
 // and shared_head.head; in GGUF blk.L.nextn.enorm, hnorm, eh_proj, shared_head_norm and shared_head_head. Folders of
-// Qwen3-Next and Qwen3.5 have mtp.layers.0, mtp.pre_fc_norm_embedding, pre_fc_norm_hidden, fc and norm. A layer without a
-// head or a last norm uses the model's; the embedding table is the model's, a copy of it is not read.
+// Qwen3-Next and Qwen3.5 have mtp.layers.0, mtp.pre_fc_norm_embedding, pre_fc_norm_hidden, fc and norm. A layer without
+// a head or a last norm uses the model's; the embedding table is the model's, a copy of it is not read.
 #pragma once
 
 #include <memory>

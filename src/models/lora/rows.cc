@@ -14,10 +14,13 @@ struct Sizes {
 };
 
 Sizes sizes_of(const ArchSpec& spec, int64_t rank) {
-  const int64_t heads = spec.heads * spec.head_dim;
-  const int64_t widest =
-      std::max({spec.width, heads, spec.kv_heads * spec.head_dim, spec.hidden, spec.moe.shared_hidden, spec.vocab});
-  const int64_t input = std::max({spec.width, heads, spec.hidden, spec.moe.shared_hidden, rank});
+  int64_t heads = spec.heads * spec.head_dim, hidden = std::max(spec.hidden, spec.moe.shared_hidden);
+  for (const LayerSpec& layer : spec.layers) {
+    heads = std::max({heads, layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim});
+    hidden = std::max(hidden, layer.hidden);
+  }
+  const int64_t widest = std::max({spec.width, heads, spec.kv_heads * spec.head_dim, hidden, spec.vocab});
+  const int64_t input = std::max({spec.width, heads, hidden, rank});
   return {LoraRows::kRows * activation_row_bytes(Activation::f32, input), LoraRows::kRows * rank * 4,
           LoraRows::kRows * widest * 4};
 }

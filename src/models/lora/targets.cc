@@ -5,8 +5,8 @@
 namespace millrace {
 namespace {
 
-std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& layer, bool moe, std::string_view part,
-                                      int64_t rows) {
+std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& layer, bool experts_alone,
+                                      std::string_view part, int64_t rows) {
   const auto one = [](const Weight& weight, int64_t heads = 0) -> std::vector<LoraTarget> {
     if (!weight.present()) return {};
     return {{&weight, 0, heads}};
@@ -21,7 +21,7 @@ std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& 
   if (part == "ffn_gate_shexp") return one(layer.shared.gate);
   if (part == "ffn_up_shexp") return one(layer.shared.up);
   if (part == "ffn_down_shexp") return one(layer.shared.down);
-  if (moe) return {};
+  if (experts_alone) return {};
   if (part == "ffn_gate") return one(layer.mlp.gate);
   if (part == "ffn_up" && spec.gated &&
       rows == layer.mlp.gate.rows + layer.mlp.up.rows)  // fused: gate's rows, then up's
@@ -45,7 +45,7 @@ std::vector<LoraTarget> lora_targets(const Model& model, const std::string& cano
       index >= spec.layer_count())
     return {};
   name.remove_prefix(static_cast<size_t>(end - name.data()) + 1);
-  return layer_targets(spec, model.layer(index), spec.layers[static_cast<size_t>(index)].moe, name, rows);
+  return layer_targets(spec, model.layer(index), !spec.layers[static_cast<size_t>(index)].has_dense_mlp(), name, rows);
 }
 
 }  // namespace millrace

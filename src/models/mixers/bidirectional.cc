@@ -19,9 +19,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kUnitRows = 256;    // query rows (query x head) that share one reading of a partition
+constexpr int64_t kUnitRows = 256;      // query rows (query x head) that share one reading of a partition
 constexpr int64_t kBiasedQueries = 16;  // queries of a unit with ALiBi, whose scores of the whole text are stored
-constexpr int64_t kScoreStep = 32;    // AttentionArgs::score_stride is a multiple of this
+constexpr int64_t kScoreStep = 32;      // AttentionArgs::score_stride is a multiple of this
 
 int64_t tile_of(const LayerSpec& layer, bool biased) {
   return biased ? kBiasedQueries : std::max<int64_t>(1, kUnitRows / (layer.heads / layer.kv_heads));
@@ -39,16 +39,16 @@ int64_t scratch_floats(const LayerSpec& layer, int64_t context, bool biased) {
 float alibi_slope(float alibi, int64_t heads, int64_t head) {
   const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
   const double step = static_cast<double>(alibi) / static_cast<double>(floor);
-  const double power = head < floor ? step * static_cast<double>(head + 1)
-                                    : step / 2 * static_cast<double>(2 * (head - floor) + 1);
+  const double power =
+      head < floor ? step * static_cast<double>(head + 1) : step / 2 * static_cast<double>(2 * (head - floor) + 1);
   return static_cast<float>(std::exp2(-power));
 }
 
 // Queries of one span of the batch over the keys of its text.
 struct TextUnit {
-  BatchSpan text;       // of the batch whose keys are in context.k
-  int64_t query = 0;    // row of the first query in context.q
-  int64_t at = 0;       // place of the first query in the text
+  BatchSpan text;     // of the batch whose keys are in context.k
+  int64_t query = 0;  // row of the first query in context.q
+  int64_t at = 0;     // place of the first query in the text
   int64_t queries = 0;
   int64_t kv_head = 0;
 };
@@ -235,8 +235,9 @@ void finish_bidirectional(const MixerCall& call) {
 
 const Mixer kBidirectionalMixer = {
     .name = "bidirectional",
-    .summary = "Every token of a text reads the keys and values of the whole text, or of a window around it; nothing "
-               "is stored",
+    .summary =
+        "Every token of a text reads the keys and values of the whole text, or of a window around it; nothing "
+        "is stored",
     .paper = "Devlin et al., 2019, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
     .test = "src/evaluate/encoders_test.cc",
     .state_kind = StateKind::none,

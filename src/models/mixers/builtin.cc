@@ -5,8 +5,7 @@ namespace millrace {
 const Registry<const Mixer*>& mixers() {
   static const Registry<const Mixer*> registry(
       "mixer", {.loss = Loss::lossless},
-      {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer, &kGatedDeltaNetMixer,
-       &kBidirectionalMixer});
+      {&kAttentionMixer, &kMambaMixer, &kLatentMixer, &kMamba2Mixer, &kGatedDeltaNetMixer, &kBidirectionalMixer});
   return registry;
 }
 

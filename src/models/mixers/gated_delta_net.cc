@@ -265,7 +265,8 @@ void begin_delta_net(const MixerCall& call, const ActivationRows& x) {
   for_rows(call.context, spans * heads, 8 * ssm.taps * ssm.state * call.batch.size() / spans,
            [&](int64_t i) { prepare_head(call, rows, call.batch.spans[static_cast<size_t>(i / heads)], i % heads); });
   const int64_t window = (ssm.taps - 1) * delta_convolved(ssm);
-  for_matrix_columns(call, window, [&](const BatchSpan& span, MatrixColumns at) { update_columns(call, rows, span, at); });
+  for_matrix_columns(call, window,
+                     [&](const BatchSpan& span, MatrixColumns at) { update_columns(call, rows, span, at); });
   gate_delta_heads(call, rows);
 }
 

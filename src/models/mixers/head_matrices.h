@@ -21,8 +21,8 @@ struct MatrixColumns {
   float* of(float* matrices, int64_t keys, int64_t dim) const { return matrices + keys * (head * dim + first); }
 };
 
-// Calls update(piece, columns) on all threads, for every span's pieces between its marks, and all columns of every head.
-// The matrices begin behind `before` values of a layer's state.
+// Calls update(piece, columns) on all threads, for every span's pieces between its marks, and all columns of every
+// head. The matrices begin behind `before` values of a layer's state.
 template <typename Update>
 void for_matrix_columns(const MixerCall& call, int64_t before, const Update& update) {
   const SsmSpec& ssm = call.layer.ssm;

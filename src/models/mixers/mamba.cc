@@ -153,26 +153,28 @@ void convolve(const MixerCall& call, const MambaRows& rows) {
 void scan(const MixerCall& call, const MambaRows& rows) {
   const SsmSpec& ssm = call.layer.ssm;
   const MambaWeights& weights = mamba(call.weights);
-  for_channels(call, 16 * ssm.state, ssm.taps - 1, ssm.state, [&](const BatchSpan& span, int64_t first, int64_t channels) {
-    const float* params = rows.params + span.begin * params_width(ssm) + ssm.rank;
-    const int64_t at = span.begin * ssm.inner + first;
-    call.context.kernels().selective_scan({.tokens = span.count,
-                                           .channels = channels,
-                                           .state_values = ssm.state,
-                                           .stride = ssm.inner,
-                                           .a = weights.a.data() + first,
-                                           .d = weights.d.data() + first,
-                                           .state = state_values(call, span.state) + (ssm.taps - 1) * ssm.inner + first,
-                                           .x = rows.x + at,
-                                           .step = rows.step + at,
-                                           .y = rows.x + at,
-                                           .x_stride = ssm.inner,
-                                           .b = params,
-                                           .c = params + ssm.state,
-                                           .b_stride = params_width(ssm),
-                                           .z = rows.xz + span.begin * 2 * ssm.inner + ssm.inner + first,
-                                           .z_stride = 2 * ssm.inner});
-  });
+  for_channels(call, 16 * ssm.state, ssm.taps - 1, ssm.state,
+               [&](const BatchSpan& span, int64_t first, int64_t channels) {
+                 const float* params = rows.params + span.begin * params_width(ssm) + ssm.rank;
+                 const int64_t at = span.begin * ssm.inner + first;
+                 call.context.kernels().selective_scan(
+                     {.tokens = span.count,
+                      .channels = channels,
+                      .state_values = ssm.state,
+                      .stride = ssm.inner,
+                      .a = weights.a.data() + first,
+                      .d = weights.d.data() + first,
+                      .state = state_values(call, span.state) + (ssm.taps - 1) * ssm.inner + first,
+                      .x = rows.x + at,
+                      .step = rows.step + at,
+                      .y = rows.x + at,
+                      .x_stride = ssm.inner,
+                      .b = params,
+                      .c = params + ssm.state,
+                      .b_stride = params_width(ssm),
+                      .z = rows.xz + span.begin * 2 * ssm.inner + ssm.inner + first,
+                      .z_stride = 2 * ssm.inner});
+               });
 }
 
 ActivationRows rounded(ForwardContext& context, const Weight& weight, const float* x, int64_t tokens) {

@@ -236,7 +236,8 @@ void begin_mamba2(const MixerCall& call, const ActivationRows& x) {
   scale_parts(call, rows);
   prepare_parts(call, rows);
   const int64_t window = (call.layer.ssm.taps - 1) * convolved(call.layer.ssm);
-  for_matrix_columns(call, window, [&](const BatchSpan& span, MatrixColumns at) { scan_head_columns(call, rows, span, at); });
+  for_matrix_columns(call, window,
+                     [&](const BatchSpan& span, MatrixColumns at) { scan_head_columns(call, rows, span, at); });
   finish_heads(call, rows);
 }
 

@@ -1,7 +1,7 @@
-// How recurrent mixers serve the marks of a batch (flow/state_mark.h): a unit of work, which updates a part of a stream's
-// state for all tokens of a span, runs the span in pieces that end at its marks, and copies its part behind each. So a
-// tree of tokens is run, too: a token that does not follow the one before it begins with the copy behind its parent.
-// Each token of a tree but the last therefore has a mark, and so has the token before the tree.
+// How recurrent mixers serve the marks of a batch (flow/state_mark.h): a unit of work, which updates a part of a
+// stream's state for all tokens of a span, runs the span in pieces that end at its marks, and copies its part behind
+// each. So a tree of tokens is run, too: a token that does not follow the one before it begins with the copy behind its
+// parent. Each token of a tree but the last therefore has a mark, and so has the token before the tree.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// The values of a layer's state that one unit of work updates: `rows` times `width` of them, `stride` apart.
+// The values of a layer's state that one unit of work updates: `rows` rows of `width` values, one every `stride`.
 struct StatePart {
   int64_t first = 0;  // index in the layer's state
   int64_t width = 0;
@@ -34,8 +34,8 @@ inline int64_t row_before(const Batch& batch, const BatchSpan& span, int64_t row
   return tree - 1 + std::bit_width(path & ~(uint64_t{1} << index));
 }
 
-// Calls run(piece) for the span's pieces in order; each is a span of the same stream. A stream whose first token is in a
-// piece begins with an empty state, which run() sets.
+// Calls run(piece) for the span's pieces in order; each is a span of the same stream. A stream whose first token is in
+// a piece begins with an empty state, which run() sets.
 template <typename Run>
 void run_marked_pieces(const MixerCall& call, const BatchSpan& span, const StatePart& part, const Run& run) {
   const std::span<const StateMark> marks = call.batch.marks_of(span);

@@ -25,8 +25,7 @@ bool any_has(const Kinds& kinds, std::initializer_list<std::string_view> parts) 
 class FileFields {
  public:
   explicit FileFields(const ModelFiles& files)
-      : fields_(model_fields(files)),
-        prefix_(files.kind == ModelFiles::Kind::gguf ? files.architecture + "." : "") {}
+      : fields_(model_fields(files)), prefix_(files.kind == ModelFiles::Kind::gguf ? files.architecture + "." : "") {}
 
   // The first of the fields that is stored as a number or a list of numbers: "8", or "2 to 8". "": none is.
   std::string text(std::initializer_list<std::string_view> names) const {
@@ -36,8 +35,8 @@ class FileFields {
       if (found->is_number()) return found->dump();
       if (!found->is_array() || found->empty()) continue;
       if (!std::ranges::all_of(*found, [](const auto& one) { return one.is_number(); })) continue;
-      const auto [least, most] = std::ranges::minmax_element(
-          *found, {}, [](const auto& one) { return one.template get<double>(); });
+      const auto [least, most] =
+          std::ranges::minmax_element(*found, {}, [](const auto& one) { return one.template get<double>(); });
       return *least == *most ? least->dump() : fmt::format("{} to {}", least->dump(), most->dump());
     }
     return {};
@@ -125,7 +124,7 @@ std::string norms_text(const FileFields&, const Kinds& kinds) {
 
 struct BlockRule {
   std::string_view name;
-  std::vector<std::string_view> parts;  // of a kind of tensor, with a dot before it
+  std::vector<std::string_view> parts;  // of a kind of tensor with a dot before it; ^: the kind begins with the part
   std::string (*text)(const FileFields& fields, const Kinds& kinds) = nullptr;
 };
 
@@ -133,7 +132,7 @@ struct BlockRule {
 const std::vector<BlockRule>& block_rules() {
   static const std::vector<BlockRule> rules = {
       {"encoder of pictures or sound",
-       {".v.", ".mm.", ".a.", "vision", "visual", "multi_modal", "audio", ".conformer."}},
+       {"^v.", "^mm.", "^a.", "vision", "visual", "multi_modal", "audio", ".conformer."}},
       {"prediction of further tokens", {"nextn", ".mtp."}},
       {"norms of queries and keys",
        {"attn_q_norm", "attn_k_norm", ".q_norm", ".k_norm", ".q_layernorm", ".k_layernorm", ".query_layernorm",
@@ -146,7 +145,10 @@ const std::vector<BlockRule>& block_rules() {
       {"short convolution", {"shortconv", ".conv."}, convolution_text},
       {"delta attention with a decay per channel",
        {"ssm_f_", "ssm_g_", "ssm_conv1d_", ".f_a_", ".f_b_", ".g_a_", ".g_b_", ".q_conv", ".k_conv", ".v_conv"}},
-      {"state space", {"ssm_", ".mixer.", ".mamba.", ".linear_attn."}, state_text},
+      {"state space",
+       {"ssm_", ".mamba.", ".linear_attn.", ".mixer.in_proj", ".mixer.conv1d", ".mixer.A_log", ".mixer.D", ".mixer.dt_",
+        ".mixer.x_proj", ".mixer.out_proj", ".mixer.norm"},
+       state_text},
       {"mixing with earlier tokens as in RWKV", {"time_mix", "channel_mix", ".time_", ".x_r", ".x_k"}},
       {"cross-attention", {"cross_attn", "EncDecAttention", "encoder_attn"}},
       {"buckets of relative positions", {"attn_rel_b", "relative_attention_bias"}},
@@ -175,8 +177,9 @@ size_t rule_of(const std::string& kind) {
   const std::string dotted = "." + kind;
   const std::vector<BlockRule>& rules = block_rules();
   const auto matches = [&](const BlockRule& rule) {
-    return std::ranges::any_of(rule.parts,
-                               [&](std::string_view part) { return dotted.find(part) != std::string::npos; });
+    return std::ranges::any_of(rule.parts, [&](std::string_view part) {
+      return part.starts_with('^') ? kind.starts_with(part.substr(1)) : dotted.find(part) != std::string::npos;
+    });
   };
   return static_cast<size_t>(std::ranges::find_if(rules, matches) - rules.begin());
 }
@@ -235,7 +238,8 @@ std::vector<FileBlock> file_blocks(const ModelFiles& files, std::span<const Arch
     block.name = rule.name;
     if (rule.text) block.text = rule.text(fields, one.kinds);
     if (!one.layers.empty() && one.layers.size() < layers.size())
-      block.text += fmt::format("{}in {} of {} layers", block.text.empty() ? "" : "; ", one.layers.size(), layers.size());
+      block.text +=
+          fmt::format("{}in {} of {} layers", block.text.empty() ? "" : "; ", one.layers.size(), layers.size());
     block.kinds = std::move(one.kinds);
     add_families(known, common, block);
   }

@@ -12,8 +12,8 @@ namespace millrace {
 
 struct ArchComparison {
   const Arch* arch = nullptr;
-  // Why the configuration cannot be read as that of the family; "": it can. Otherwise tensors are compared only with the
-  // names that the family has declared.
+  // Why the configuration cannot be read as that of the family; "": it can. Otherwise tensors are compared only with
+  // the names that the family has declared.
   std::string problem;
   std::vector<std::string> unread;   // fields that may change numbers and that the family does not read, with values
   std::vector<std::string> missing;  // kinds of tensors (tensor_kinds.h) that the family needs and the file lacks

@@ -85,6 +85,9 @@ inline constexpr Fact kOnlyWindows{"model", "every layer sees a window"};
 inline constexpr Fact kLearnedPositions{"model", "adds learned positions to its tokens"};
 inline constexpr Fact kNoPairGates{"model", "has no gates between pairs of tokens"};
 inline constexpr Fact kNoSelectionGates{"model", "has no gates that select tokens"};
+inline constexpr Fact kSharedKeys{"model", "has layers that read the keys and values of earlier layers"};
+inline constexpr Fact kLayerInputs{"model", "looks up an input of each layer by the token"};
+inline constexpr Fact kStreams{"model", "has several residual streams"};
 inline constexpr Fact kNoTokenizer{"model", "has no tokenizer"};
 inline constexpr Fact kUnequalHeads{"model", "has layers with different heads"};
 

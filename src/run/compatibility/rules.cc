@@ -15,6 +15,8 @@ constexpr const char* kNotShared =
     "its budgets differ by layer, so that every layer has blocks of its own, and blocks of all layers are needed";
 constexpr const char* kCopiedBlocks =
     "it has budgets by layer or head, with blocks for each, and documents are copied in blocks of all layers";
+constexpr const char* kReadTwice =
+    "some layers of the model read the keys of others, and it counts the queries of those others alone";
 constexpr const char* kOwnWindows =
     "layers of this model see a window, and need blocks of their own where an evictor drops tokens";
 constexpr const char* kWindowsApart = "layers with a window have blocks of their own where an evictor drops tokens";
@@ -36,6 +38,8 @@ constexpr Rule kRules[] = {
     {&kDocumentsApart, &kNoKeys, "it computes no keys that could move", "send the documents without a context"},
 
     // Drafters.
+    {&kSkipsLayers, &kSharedKeys, "some of its layers read the keys of others, which a draft may skip", "use ngram"},
+    {&kReadsHiddenStates, &kSharedKeys, "its last layers run for tokens with logits alone", "use ngram"},
     {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
     {&kSkipsLayers, &kEncodes, "it encodes whole blocks, in which a draft's keys cannot be replaced", kUseRows},
     {&kDraftsTrees, &kEncodes, "it encodes whole blocks, in which tokens of a tree cannot move",
@@ -63,6 +67,9 @@ constexpr Rule kRules[] = {
     {&kSelectionGates, &kNoSelectionGates,
      "it has no gates that select tokens (attn_select of each layer), which must be trained with it",
      "choose another evictor"},
+    {&kObservesMass, &kSharedKeys, kReadTwice, "use streamingllm or window"},
+    {&kHidesKeys, &kSharedKeys, "some of its layers read the keys of others, and gates choose in each layer",
+     "use streamingllm or window"},
     {&kEvicts, &kReadsHiddenStates, "it needs the hidden states of all tokens", "use ngram, or a draft model"},
     {&kEvicts, &kOnlyWindows, "each of its layers sees a window, behind which keys and values are dropped anyway",
      "omit the evictor"},
@@ -115,6 +122,10 @@ constexpr Rule kRules[] = {
     {&kExits, &kObservesMass, "its sums are of every layer, and tokens skip some", "use streamingllm or window"},
     {&kExits, &kHidesKeys, "its gates are in every layer, and tokens skip some", "use streamingllm or window"},
     {&kExits, &kLayerTables, "every layer has blocks of its own, and tokens skip some", kOmitOne},
+    {&kExits, &kSharedKeys, "its last layers store no keys, and run for tokens with logits alone", kOmitOne},
+    {&kExits, &kLayerInputs, "each of its layers has its own input of a token, and tokens leave between layers",
+     kOmitOne},
+    {&kExits, &kStreams, "it has several residual streams, which are merged behind its last layer", kOmitOne},
     {&kExits, &kEncodes, "it encodes whole blocks of every layer, and tokens skip some", kUseRows},
     {&kExits, &kBlockImportance, "the importance of blocks is observed in a layer that tokens may skip",
      "use another prefix evictor, and order arrival in the KV store"},
@@ -124,6 +135,8 @@ constexpr Rule kRules[] = {
 
     // KV formats.
     {&kEncodes, &kRecurrent, "it has recurrent layers, whose states are not encoded", "use f16"},
+    {&kEncodes, &kSharedKeys, "some of its layers read the keys of others, whose newest rows are not encoded yet",
+     kUseRows},
     {&kEncodesMost, &kLatent, "it has latent attention, whose values are parts of its keys", "use f16"},
     {&kResiduals, &kLatent, "it has latent attention, whose values are parts of its keys", "use q8_0"},
     {&kTwoFormats, &kLatent,
@@ -135,6 +148,11 @@ constexpr Rule kRules[] = {
 
     // Attention patterns.
     {&kPattern, &kRecurrent, "it has recurrent layers, which see no single tokens", "omit the pattern"},
+    {&kPatternRows, &kSharedKeys,
+     "some of its layers read the keys of others, and it stores rows next to the keys of every layer",
+     "use a static pattern"},
+    {&kFindsLines, &kSharedKeys, "some of its layers read the keys of others, and lines are found for each layer",
+     "use a static pattern"},
     {&kPattern, &kOnlyWindows, "each of its layers sees a window, which it keeps", "omit the pattern"},
     {&kPattern, &kWidePages, "its blocks of whole pages are larger than the pattern's, or no parts of them",
      "choose paged, or a larger block="},
@@ -156,6 +174,7 @@ constexpr Rule kRules[] = {
     {&kFetchesPart, &kWindows, "blocks that are left out would shift its windows", "fetch all of a prompt's blocks"},
     {&kFetchesPart, &kDraftWindows, "blocks that are left out would shift its windows",
      "fetch all of a prompt's blocks"},
+    {&kBlockImportance, &kSharedKeys, kReadTwice, "use another prefix evictor, and order arrival in the KV store"},
     {&kBlockImportance, &kEncodes, "the importance of encoded blocks is not observed",
      "use another prefix evictor, and order arrival in the KV store"},
     {&kPrefixFile, &kEvictedWindows, kWindowsApart, "start the engine without an evictor"},
@@ -190,6 +209,8 @@ constexpr Rule kRules[] = {
     {&kDocumentsApart, &kLearnedPositions,
      "it adds learned positions to its tokens, so that their keys cannot be moved",
      "send the documents without a context"},
+    {&kDocumentsApart, &kStreams, "it has several residual streams, of which documents keep one",
+     "send the documents without a context"},
     {&kDocumentsApart, &kEncodesBesideRows, "documents are kept as rows, without those of the pattern",
      "use a static pattern, or f16 or another format of rows"},
     {&kDocumentsApart, &kNoDocumentRows, "it encodes whole blocks, and documents are kept as rows next to them",
@@ -204,6 +225,7 @@ constexpr Rule kRules[] = {
      "use positions=text, or a context that moves keys, such as kvlink"},
 
     // Requests.
+    {&kRowsForTokens, &kLayerInputs, "its layers find their inputs by the token, and rows have none", "send tokens"},
     {&kReader, &kRowsForTokens, "prompts with rows in place of tokens are not read", "send tokens"},
     {&kReadsDocuments, &kDocumentsApart, "documents that it computes separately are not read",
      "read positions behind the last document"},

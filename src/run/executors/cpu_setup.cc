@@ -23,8 +23,8 @@ int64_t draft_rows(const EngineOptions& options, int64_t longest) {
   return options.draft_length == "auto" ? std::min(most, std::max(longest, kChosenRows)) : most;
 }
 
-// Slots for the states behind drafted tokens of recurrent models. Where the lengths of drafts are chosen, long drafts in
-// many streams do not pay, and a state takes much memory.
+// Slots for the states behind drafted tokens of recurrent models. Where the lengths of drafts are chosen, long drafts
+// in many streams do not pay, and a state takes much memory.
 int64_t draft_states(const EngineOptions& options, int64_t longest) {
   const int64_t most = options.max_streams * longest;
   return options.draft_length == "auto" ? std::min(most, std::max(longest, 2 * options.max_streams)) : most;
@@ -173,8 +173,7 @@ Result<int64_t> CpuSetup::plan_memory() {
   memory.states = places_.states * layout_.state_bytes();
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
-  MILLRACE_TRY(const int64_t blocks,
-               plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
+  MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
   if (tokenizer_)

@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "run/compatibility/collect.h"
+#include "run/plan/state_slots.h"
 #include "run/plan/window_blocks.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kHeadDim = 128;  // for which formats are compared
+constexpr int64_t kMostStateBytes = int64_t{1} << 33;
 
 // Of a layer: one, unless it shows in what is stored.
 int64_t stored_heads(const EvictionRule* rule, const SimulatedModel& model) {
@@ -20,7 +22,9 @@ int64_t stored_heads(const EvictionRule* rule, const SimulatedModel& model) {
 // The layers of an engine with these options.
 std::vector<KvLayer> simulated_layers(const EvictionRule* rule, const SimulatedModel& model) {
   const KvLayer layer{.kv_heads = stored_heads(rule, model), .head_dim = kHeadDim, .window = model.window};
-  return std::vector<KvLayer>(static_cast<size_t>(model.layers), layer);
+  std::vector<KvLayer> layers(static_cast<size_t>(model.layers), layer);
+  layers.front().state_values = model.state_bytes / static_cast<int64_t>(sizeof(float));
+  return layers;
 }
 
 // The facts of a simulated engine, which go together. Errors: user, unsupported.
@@ -60,14 +64,18 @@ double own_share(const KvLayout& layout) {
   return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1;
 }
 
-// The same blocks without bytes. Layers that share them are one.
+// Leaves the blocks and drops their bytes. Layers that share blocks become one layer, and a state one value.
 void drop_bytes(KvLayout& layout) {
   layout.codec = nullptr;
   layout.tail_tokens = 0;
   layout.value_format = nullptr;
   layout.residual_below = 0;
   if (!layout.divided()) layout.layers.resize(1);
-  for (KvLayer& layer : layout.layers) layer = {.kv_heads = layer.kv_heads, .window = layer.window, .simulated = true};
+  for (KvLayer& layer : layout.layers)
+    layer = {.kv_heads = layer.kv_heads,
+             .state_values = std::min<int64_t>(layer.state_values, 1),
+             .window = layer.window,
+             .simulated = true};
 }
 
 }  // namespace
@@ -95,6 +103,9 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   if (model.layers < 1) return Error::user(fmt::format("layers: must be at least 1, got {}", model.layers));
   if (model.window < 0 || (model.window > 0 && rule))
     return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", model.window));
+  if (model.state_bytes < 0 || model.state_bytes > kMostStateBytes)
+    return Error::user(
+        fmt::format("state bytes: must be between 0 and {}, got {}", kMostStateBytes, model.state_bytes));
   if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
   const std::vector<KvLayer> layers = simulated_layers(rule, model);
   MILLRACE_TRY(executor->facts_, simulated_facts(plan, layers, model));
@@ -112,14 +123,17 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   }
   executor->layers_ = model.layers;
   const std::string codec = layout.codec_name();
-  executor->shares_prefixes_ = layout.prefixes_shared();
+  const int64_t streams = std::max(options.max_streams, options.resident_streams) * (plan.tier ? 2 : 1);
+  MILLRACE_TRY(const int64_t copies, planned_state_copies(options, layout, streams, 0));
+  executor->shares_prefixes_ = layout.prefixes_shared() || copies > 0;
   executor->time_.cost = make_scaled_kv_cost(std::move(cost), kv_ratio, read_ratio);
   MILLRACE_TRY(const int64_t tails, tail_tokens(plan, layout));
   drop_bytes(layout);
   const int64_t kv_tokens = options.kv_tokens > 0 ? SimulatedKv::tokens_for(options.kv_tokens - tails, kv_ratio)
                                                   : longest_demand(rule, layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks,
+                                         {.states = streams, .copies = copies, .evicts = rule != nullptr}));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
   executor->limits_.layers = model.layers;
   executor->limits_.kv_heads = model.kv_heads;

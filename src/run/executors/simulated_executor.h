@@ -24,6 +24,8 @@ struct SimulatedModel {
   int64_t layers = 1;    // layers for which an evictor may have separate budgets
   int64_t kv_heads = 1;  // KV heads of each layer
   int64_t window = 0;    // keys that every layer sees; 0: all
+  // bytes of one stream's recurrent states, of which the prefix cache holds copies; 0: no layer is recurrent
+  int64_t state_bytes = 0;
 };
 
 class SimulatedExecutor final : public Executor {
@@ -41,7 +43,7 @@ class SimulatedExecutor final : public Executor {
   static Result<EnginePlan> make_plan(const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
+  bool shares_prefixes() const { return shares_prefixes_; }  // streams can share blocks
   Result<void> check(const Request& request) const override;
   const Facts& facts() const override { return facts_; }
   void forward(const StepInput& input, StepOutput& output) override;

@@ -130,8 +130,8 @@ bool chunk_fits(const StepChunk& chunk, const StepBounds& bounds) {
          covers(chunk.blocks, chunk.slot, chunk.tokens, bounds.block_tokens) &&
          within(chunk.windows, 0, bounds.groups - 1) && chunk.segment_heads >= 1 && chunk.segments >= 0 &&
          chunk.segments % chunk.segment_heads == 0 && (chunk.sees || chunk.segments == 0) &&
-         within(chunk.documents.most, 0, kMaxChosenDocuments) &&
-         within(chunk.state, -1, bounds.states - 1) && (chunk.state >= 0 || chunk.marks == 0);
+         within(chunk.documents.most, 0, kMaxChosenDocuments) && within(chunk.state, -1, bounds.states - 1) &&
+         (chunk.state >= 0 || chunk.marks == 0);
 }
 
 // The chunks have the arrays' entries, no more and no fewer. Sums of entries do not overflow: each is at most the
@@ -145,8 +145,8 @@ class ChunkSums {
       if (!chunk_fits(chunk, bounds_) || !add(chunk)) return false;
     return tokens_ == input_.tokens.size() && tokens_ == input_.positions.size() && blocks_ == input_.blocks.size() &&
            windows_ == input_.windows.size() && segments_ == input_.segments.size() &&
-           parents_ == input_.parents.size() && marks_ == input_.marks.size() && tokens_ <= static_cast<size_t>(bounds_.tokens) &&
-           outputs_ <= bounds_.outputs;
+           parents_ == input_.parents.size() && marks_ == input_.marks.size() &&
+           tokens_ <= static_cast<size_t>(bounds_.tokens) && outputs_ <= bounds_.outputs;
   }
 
  private:

@@ -6,7 +6,8 @@
 namespace millrace {
 namespace {
 
-constexpr StepBounds kStepBounds{.tokens = 8, .outputs = 6, .vocab = 100, .blocks = 50, .block_tokens = 4, .groups = 2, .states = 9};
+constexpr StepBounds kStepBounds{
+    .tokens = 8, .outputs = 6, .vocab = 100, .blocks = 50, .block_tokens = 4, .groups = 2, .states = 9};
 
 // Two tokens of a prompt, and a tree of two drafted tokens behind a stream's last one.
 StepInput sample_step() {

@@ -72,7 +72,7 @@ struct StepInput {
   std::vector<KeySegment> segments;
   // For each token of a tree, the index of its parent among the drafted tokens; -1: the stream's last token.
   std::vector<int32_t> parents;
-  std::vector<StateMark> marks;            // of each chunk, ascending by row
+  std::vector<StateMark> marks;            // marks of all chunks; each chunk's ascend by row
   std::vector<StepReferences> references;  // by chunk
   bool tables = true;  // false: add_chunk() leaves out blocks and windows, which the executor does not read
 

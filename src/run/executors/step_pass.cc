@@ -185,17 +185,20 @@ void StepPass::forward_in_parts(StepOutput& output) {
 }
 
 // Requests the attention mass of the last query of every observed chunk, in the middle layer, or in the next layer
-// without a window.
+// without a window. Layers that only recur have no attention.
 void StepPass::request_mass(const StepInput& input) {
   AttentionMass& mass = mass_.mass;
-  const auto& layers = runner_.model().spec().layers;
-  mass.layer = static_cast<int64_t>(layers.size()) / 2;
-  for (size_t i = static_cast<size_t>(mass.layer); i < layers.size(); ++i) {
-    if (layers[i].window > 0) continue;
-    mass.layer = static_cast<int64_t>(i);
-    break;
-  }
   mass.spans.clear();
+  const auto& layers = runner_.model().spec().layers;
+  const auto& stored = runner_.kv().layout().layers;
+  const auto attends = [&](size_t i) { return stored[i].state_values == 0 || stored[i].kv_heads > 0; };
+  const size_t middle = layers.size() / 2;
+  size_t chosen = middle;
+  while (chosen < layers.size() && (layers[chosen].window > 0 || !attends(chosen))) ++chosen;
+  if (chosen == layers.size()) chosen = middle;
+  while (!attends(chosen))
+    if (chosen-- == 0) return;
+  mass.layer = static_cast<int64_t>(chosen);
   for (size_t i = 0; i < input.chunks.size(); ++i)
     if (input.chunks[i].observed) mass.spans.push_back(static_cast<int64_t>(i));
 }

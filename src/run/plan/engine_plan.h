@@ -22,6 +22,8 @@
 
 namespace millrace {
 
+class LanguageModel;
+
 struct EnginePlan {
   // Reads the options for an engine whose kernels are `kernels`. Errors: user (an unknown member, an option), corrupt
   // (a member's file). A KV format that the kernels lack is no error here: formats.keys is null then.

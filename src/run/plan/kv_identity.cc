@@ -44,8 +44,9 @@ class ProbeState {
   std::vector<uint8_t> kept_;
 };
 
-// Computes `tokens` tokens of a stream with one block, in as many passes as it takes.
-void run_probe(ModelRunner& runner, BlockId block, int64_t tokens) {
+// Computes `tokens` tokens of a stream with one block, in as many passes as it takes. Returns a hash of the recurrent
+// state behind them; 0: there is none.
+uint64_t run_probe(ModelRunner& runner, BlockId block, int64_t tokens) {
   const ProbeState state(runner.kv().states());
   const int64_t vocab = runner.model().spec().vocab, most = runner.limits().tokens;
   for (int64_t first = 0; first < tokens; first += most) {
@@ -57,6 +58,9 @@ void run_probe(ModelRunner& runner, BlockId block, int64_t tokens) {
     }
     runner.forward();
   }
+  StatePool& states = runner.kv().states();
+  if (!runner.kv().layout().recurrent()) return 0;
+  return XXH3_64bits(states.values(0, state.slot()), static_cast<size_t>(states.slot_bytes()));
 }
 
 }  // namespace
@@ -69,8 +73,7 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   const int64_t tokens =
       layout.codec ? std::min(layout.block_tokens, runner.limits().context)
                    : std::min({kProbeTokens, layout.block_tokens, runner.limits().tokens, runner.limits().context});
-  run_probe(runner, block, tokens);
-  uint64_t probe = 0;
+  uint64_t probe = run_probe(runner, block, tokens);
   const int64_t begin = runner.context().first_kv_layer;  // the pool may have layers of another model, too
   for (int64_t layer = begin; layer < begin + runner.model().spec().layer_count(); ++layer) {
     if (layout.codec && tokens < layout.block_tokens) break;

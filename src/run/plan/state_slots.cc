@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/memory.h"
+#include "base/memory_accounts.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
-// The factories of the built-in steps, each defined in its own file; they return null if the options make a step a
-// no-op.
+// The factories of the built-in steps, each defined in its own file. A factory returns null if the options make its
+// step a no-op.
 #pragma once
 
 #include <memory>

@@ -50,7 +50,7 @@ Result<std::unique_ptr<CostModel>> make_analytic_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields);
 
-// JSON of a built-in machine; null: unknown name.
+// Returns the JSON of a built-in machine; null: unknown name.
 const char* builtin_cost(const std::string& name);
 std::string builtin_cost_names();
 

@@ -1,4 +1,4 @@
-// The factories of the policies, one file each in this folder; builtin.cc lists them.
+// The factories of the policies, each defined in its own file in this folder. builtin.cc lists them.
 #pragma once
 
 #include "schedule/policy.h"

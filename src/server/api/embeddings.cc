@@ -57,9 +57,10 @@ Json vector_json(std::span<const float> values, bool base64) {
 Wrong read_dimensions(const ServedModel& served, const Json& body, EmbeddingRequest& request) {
   if (!body.contains("dimensions")) return std::nullopt;
   request.dimensions = body["dimensions"].get<int64_t>();
-  if (request.dimensions <= served.embeddings->width()) return std::nullopt;
-  return ApiError::bad("dimensions", fmt::format("the model's vectors have {} dimensions, got {}",
-                                                 served.embeddings->width(), request.dimensions));
+  const int64_t width = served.embeddings->width(request.pooling);
+  if (request.dimensions <= width) return std::nullopt;
+  return ApiError::bad("dimensions",
+                       fmt::format("the model's vectors have {} dimensions, got {}", width, request.dimensions));
 }
 
 // Truncates each vector to the requested dimensions, then normalizes it to a length of 1.
@@ -79,10 +80,11 @@ void finish(const EmbeddingRequest& request, size_t width, Vectors& vectors) {
 
 Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, EmbeddingRequest request, Write write) {
   request.model = call.served().name();
+  const Pooling pooling = request.pooling;
   const auto shared = std::make_shared<EmbeddingRequest>(std::move(request));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), shared->pooling, shared->prompt_tokens,
                      [shared, write = std::move(write),
-                      width = static_cast<size_t>(call.served().embeddings->width())](Vectors& vectors) {
+                      width = static_cast<size_t>(call.served().embeddings->width(pooling))](Vectors& vectors) {
                        finish(*shared, width, vectors);
                        return write(*shared, vectors);
                      });
@@ -101,8 +103,16 @@ Json openai_json(const EmbeddingRequest& request, const Vectors& vectors) {
   return {{"object", "list"}, {"data", std::move(data)}, {"model", request.model}, {"usage", usage_json(request)}};
 }
 
+// The request's prompt_name, or the model's default.
+Wrong read_task(Call& call, EmbeddingRequest& request) {
+  std::optional<std::string> task;
+  if (call.body.contains("prompt_name")) task = call.body["prompt_name"].get<std::string>();
+  return read_prefix(call.served(), "prompt_name", task, request);
+}
+
 Wrong embed_openai(Call& call, const Exchange& exchange) {
   EmbeddingRequest request;
+  if (auto wrong = read_task(call, request)) return wrong;
   if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
   if (request.pooling == Pooling::none)
     return ApiError::bad("pooling",
@@ -131,11 +141,12 @@ Wrong embed_llama(Call& call, const Exchange& exchange) {
   EmbeddingRequest request;
   const char* name = call.body.contains("content") ? "content" : "input";
   if (!call.body.contains(name)) return ApiError::bad("content", "is missing");
+  if (auto wrong = read_task(call, request)) return wrong;
   if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
   if (auto wrong = add_texts(call.served(), name, call.body[name], false, request)) return wrong;
   request.normalized = call.body.value("embd_normalize", 2) == 2;
   request.base64 = call.body.value("encoding_format", "float") == "base64";
-  const auto size = static_cast<size_t>(call.served().embeddings->width());
+  const auto size = static_cast<size_t>(call.served().embeddings->width(request.pooling));
   return submit(
       call, exchange, kLlamaServer, std::move(request),
       [size](const EmbeddingRequest& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
@@ -161,6 +172,7 @@ Json old_ollama_json(const EmbeddingRequest&, const Vectors& vectors) {
 }
 
 Wrong read_ollama(Call& call, EmbeddingRequest& request) {
+  if (auto wrong = read_prefix(call.served(), "model", std::nullopt, request)) return wrong;
   if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
   if (request.pooling == Pooling::none) request.pooling = Pooling::last;
   return read_dimensions(call.served(), call.body, request);
@@ -187,6 +199,75 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
   request.normalized = false;  // this endpoint never normalizes
   if (auto wrong = add_text(call.served(), "prompt", call.body["prompt"], true, request)) return wrong;
   return submit(call, exchange, kOllama, std::move(request), old_ollama_json);
+}
+
+// --- Cohere ---
+
+// Returns the tasks of Cohere's names, which sentence-transformers calls differently.
+std::optional<std::string> task_of(const std::string& input_type) {
+  if (input_type == "search_query") return "query";
+  if (input_type == "search_document") return "document";
+  return std::nullopt;
+}
+
+Json cohere_json(const EmbeddingRequest& request, const Vectors& vectors, const std::string& id, const Json& texts) {
+  Json list = Json::array();
+  for (const auto& vector : vectors) list.push_back(vector_json(vector, request.base64));
+  return {{"id", id},
+          {"embeddings", {{request.base64 ? "base64" : "float", std::move(list)}}},
+          {"texts", texts},
+          {"meta", {{"api_version", {{"version", "2"}}}, {"billed_units", {{"input_tokens", request.prompt_tokens}}}}},
+          {"response_type", "embeddings_by_type"}};
+}
+
+// The model's files need not have a prefix for the task: most models expect none.
+Wrong embed_cohere(Call& call, const Exchange& exchange) {
+  EmbeddingRequest request;
+  const Json& body = call.body;
+  const auto task = task_of(body.value("input_type", ""));
+  if (read_prefix(call.served(), "input_type", task, request)) request.prefix.clear();
+  if (auto wrong = read_pooling(call.served(), body, &request.pooling)) return wrong;
+  if (request.pooling == Pooling::none) request.pooling = Pooling::last;
+  if (body.contains("output_dimension")) request.dimensions = body["output_dimension"].get<int64_t>();
+  const int64_t width = call.served().embeddings->width(request.pooling);
+  if (request.dimensions > width)
+    return ApiError::bad("output_dimension",
+                         fmt::format("the model's vectors have {} dimensions, got {}", width, request.dimensions));
+  if (body.contains("embedding_types")) {
+    const Json& types = body["embedding_types"];
+    if (types.size() != 1 || (types[0] != "float" && types[0] != "base64"))
+      return ApiError::unsupported("embedding_types", "one of [\"float\"] and [\"base64\"] is supported");
+    request.base64 = types[0] == "base64";
+  }
+  const bool cuts = body.value("truncate", "END") == "END";
+  if (auto wrong = add_texts(call.served(), "texts", body["texts"], cuts, request)) return wrong;
+  return submit(
+      call, exchange, kOpenAi, std::move(request),
+      [id = "embed-" + call.service.new_id(), texts = body["texts"]](
+          const EmbeddingRequest& done, const Vectors& vectors) { return cohere_json(done, vectors, id, texts); });
+}
+
+Endpoint cohere_endpoint(Field dimensions) {
+  dimensions.name = "output_dimension";
+  Field truncate{"truncate", kJsonText, "END", "END: truncate texts longer than the context; NONE: reject them"};
+  truncate.choices = {"END", "NONE"};
+  Field task{"input_type", kJsonText, "none",
+             "search_query, search_document: the prefix that the model's files state for query or document, if any"};
+  task.choices = {"search_query", "search_document", "classification", "clustering"};
+  return {.method = "POST",
+          .path = "/v2/embed",
+          .dialect = &kOpenAi,
+          .summary = "Embeds texts as vectors of length 1, in Cohere's format.",
+          .fields = joined({{model_field(),
+                             text_field("texts", kJsonTexts, true, "a list of texts"),
+                             task,
+                             {"embedding_types", kJsonTexts, "[\"float\"]",
+                              "[\"float\"]: numbers; [\"base64\"]: their bytes as little-endian 32-bit floats"},
+                             dimensions,
+                             truncate,
+                             pooling_field()},
+                            reading_fields()}),
+          .begin = embed_cohere};
 }
 
 Field dimensions_field() {
@@ -221,22 +302,23 @@ std::vector<Endpoint> embedding_endpoints() {
   const Field truncate{"truncate", kJsonBoolean, "true",
                        "truncate texts longer than the context, and list them in `truncated`; false: reject them"};
   std::vector<Endpoint> list;
-  list.push_back(
-      {.method = "POST",
-       .path = "/v1/embeddings",
-       .dialect = &kOpenAi,
-       .summary = "Embeds texts as vectors of length 1.",
-       .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()},
-                         reading_fields(),
-                         other_embedding_fields()}),
-       .begin = embed_openai});
+  list.push_back({.method = "POST",
+                  .path = "/v1/embeddings",
+                  .dialect = &kOpenAi,
+                  .summary = "Embeds texts as vectors of length 1.",
+                  .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field(),
+                                     prompt_name_field()},
+                                    reading_fields(),
+                                    other_embedding_fields()}),
+                  .begin = embed_openai});
   for (const char* path : {"/embedding", "/embeddings"})
     list.push_back({.method = "POST",
                     .path = path,
                     .dialect = &kLlamaServer,
                     .summary = "Embeds texts as vectors.",
                     .fields = joined(
-                        {{model_field(), input, content, encoding_field(), pooling_field(), scale}, reading_fields()}),
+                        {{model_field(), input, content, encoding_field(), pooling_field(), prompt_name_field(), scale},
+                         reading_fields()}),
                     .begin = embed_llama});
   list.push_back(
       {.method = "POST",
@@ -252,6 +334,7 @@ std::vector<Endpoint> embedding_endpoints() {
                   .summary = "Embeds one text, without normalizing its vector.",
                   .fields = {model_field(), text_field("prompt", kJsonText, true, "text"), keep_alive_field(), options},
                   .begin = embed_old_ollama});
+  list.push_back(cohere_endpoint(dimensions_field()));
   return list;
 }
 

@@ -70,7 +70,7 @@ Json model_entry(const Service& service, const ModelStatus& model, const std::st
                    {"n_ctx_train", info.context},
                    {"n_params", info.parameters},
                    {"size", info.weight_bytes}};
-    if (model.served->embeddings) out["meta"]["n_embd"] = model.served->embeddings->width();
+    if (model.served->embeddings) out["meta"]["n_embd"] = model.served->embeddings->width(Pooling::none);
     out["root"] = model.name;
     out["parent"] = nullptr;
   }

@@ -14,6 +14,7 @@
 
 #include "models/ranking_head.h"
 #include "prompt/rank_prompt.h"
+#include "prompt/task_prefixes.h"
 #include "run/language_model.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/text_vectors.h"
@@ -37,6 +38,7 @@ struct RankRequest : TextTokens {
   Shape shape = Shape::results;
   bool with_documents = false;
   std::vector<std::string> documents;
+  std::string query_prefix, document_prefix;  // of vectors that are compared (prompt/task_prefixes.h)
   int64_t most_results = kAll;
 };
 
@@ -99,10 +101,11 @@ Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits
 Wrong add_alone(const ServedModel& served, const Limits& limits, const char* field, const Json& text,
                 std::optional<size_t> compared, RankRequest& request) {
   TextTokens one;
+  if (text.is_string()) one.prefix = compared ? request.document_prefix : request.query_prefix;
   if (!limits.cuts) {
     if (auto wrong = add_text(served, field, text, false, one)) return wrong;
   } else {
-    auto tokens = text.is_string() ? served.model->encode(text.get_ref<const std::string&>())
+    auto tokens = text.is_string() ? served.model->encode(one.prefix + text.get_ref<const std::string&>())
                                    : Result<std::vector<TokenId>>(text.get<std::vector<TokenId>>());
     if (!tokens.ok()) return ApiError::from(tokens.error());
     const int64_t most = compared ? std::min(limits.pair, limits.document) : limits.pair;
@@ -150,9 +153,10 @@ Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, RankR
                      [shared, write](TextVectors& vectors) { return write(*shared, scores_of(*shared, vectors)); });
 }
 
-// The token that the head reads.
+// Returns the pooling that gives the row that the head reads.
 Pooling pooling_of(const std::optional<RankingHead>& head) {
-  return head && head->reads_first() ? Pooling::cls : Pooling::last;
+  if (!head || head->row() == RankingHead::Row::last) return Pooling::last;
+  return head->row() == RankingHead::Row::mean ? Pooling::mean : Pooling::cls;
 }
 
 Wrong check_head(const RankingHead& head) {
@@ -163,6 +167,15 @@ Wrong check_head(const RankingHead& head) {
                   fmt::format("model: its ranking head has {} labels ({}), none of them \"yes\", so it cannot rank",
                               head.labels().size(), names),
                   "model"};
+}
+
+// The model's prefixes of queries and documents, as far as its files state them.
+Wrong read_prefixes(const ServedModel& served, RankRequest& request) {
+  const auto prefixes = TaskPrefixes::read(*served.model->parts().files);
+  if (!prefixes.ok()) return ApiError::from(prefixes.error());
+  if (auto query = prefixes->find("query"); query.ok()) request.query_prefix = *query;
+  if (auto document = prefixes->find("document"); document.ok()) request.document_prefix = *document;
+  return std::nullopt;
 }
 
 Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* pooling) {
@@ -240,6 +253,7 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
       if (auto wrong = add_pair(served, *prompt, limits, field, query, document, request)) return wrong;
   } else {
     request.left = 1;
+    if (auto wrong = read_prefixes(served, request)) return wrong;
     if (auto wrong = read_vector_pooling(served, body, &pooling)) return wrong;
     if (auto wrong = add_alone(served, limits, "query", body["query"], {}, request)) return wrong;
     for (size_t i = 0; i < request.documents.size(); ++i)

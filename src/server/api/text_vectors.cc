@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "prompt/task_prefixes.h"
+#include "run/language_model.h"
 #include "server/generation/engine_choices.h"
 #include "server/generation/prompt_reads.h"
 
@@ -29,10 +31,35 @@ ApiError too_many_tokens(const char* field, const std::string& what, int64_t cou
   return error;
 }
 
+Field prompt_name_field() {
+  return {"prompt_name", kJsonText, "model default",
+          "task whose prefix the model's files put before texts, such as query; its name in prompts of "
+          "config_sentence_transformers.json"};
+}
+
+Wrong read_prefix(const ServedModel& served, const char* field, const std::optional<std::string>& task,
+                  TextTokens& out) {
+  auto prefixes = TaskPrefixes::read(*served.model->parts().files);
+  if (!prefixes.ok()) return ApiError::from(prefixes.error());
+  auto prefix = prefixes->find(task);
+  if (!prefix.ok()) return ApiError::bad(field, prefix.error().message);
+  out.prefix = std::move(*prefix);
+  return std::nullopt;
+}
+
+// Keeps the token that ends every text of the model, such as [SEP].
+static void cut_text(const ServedModel& served, int64_t most, std::vector<TokenId>& tokens) {
+  const TokenId last = tokens.back();
+  tokens.resize(static_cast<size_t>(most));
+  const auto& tokenizer = served.model->parts().tokenizer;
+  if (tokenizer && (last == tokenizer->spec().sep || last == tokenizer->spec().eos)) tokens.back() = last;
+}
+
 Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out) {
   std::vector<TokenId> tokens;
   if (input.is_string()) {
-    auto encoded = served.model->encode(input.get_ref<const std::string&>());
+    const std::string& text = input.get_ref<const std::string&>();
+    auto encoded = served.model->encode(out.prefix.empty() ? text : out.prefix + text);
     if (!encoded.ok()) return ApiError::from(encoded.error());
     tokens = std::move(*encoded);
   } else {
@@ -46,7 +73,7 @@ Wrong add_text(const ServedModel& served, const char* name, const Json& input, b
   if (count == 0) return ApiError::bad(name, "contains an empty text, and this model adds no start token");
   if (count > context && !truncate) return too_many_tokens(name, "a text has", count, context);
   if (count > context) {
-    tokens.resize(static_cast<size_t>(context));
+    cut_text(served, context, tokens);
     out.truncated.push_back(out.texts.size());
   }
   out.prompt_tokens += static_cast<int64_t>(tokens.size());

@@ -12,6 +12,7 @@ using TextVectors = EmbeddingWorker::Vectors;
 inline constexpr size_t kMaxTexts = 2048;  // per request
 
 struct TextTokens {
+  std::string prefix;  // put before texts, but not before tokens
   std::vector<std::vector<TokenId>> texts;
   int64_t prompt_tokens = 0;
   std::vector<size_t> truncated;  // indices of texts truncated to the context
@@ -32,8 +33,13 @@ ApiError too_many_tokens(const char* field, const std::string& what, int64_t cou
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
                   Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write);
 
+// The prefix of the task that `field` names, or of the model's default task (prompt/task_prefixes.h).
+Wrong read_prefix(const ServedModel& served, const char* field, const std::optional<std::string>& task,
+                  TextTokens& out);
+
 Field text_field(const char* name, unsigned types, bool required, const char* help);
 Field pooling_field();
+Field prompt_name_field();
 
 std::vector<Endpoint> ranking_endpoints();  // rerank and score: rerank.cc
 

@@ -59,6 +59,8 @@ void add_tools(const std::string& chat_template, bool by_template, GenerationReq
   if (known && named && params.tools.any()) input["tools"] = params.tools.definitions;
   Json& messages = input["messages"];  // a reference: do not add to `input` below
   if (known) read_arguments(messages);
+  if (known && call_writer_of(dialect) && chat_template.find("tool_calls") == std::string::npos)
+    write_calls(call_writer_of(dialect), messages);
   if (known && !named && params.tools.any()) add_to_system(messages, tool_description_of(dialect)(params.tools.tools));
   if (known) return;
   if (has_calls(messages)) messages = describe_calls(messages);

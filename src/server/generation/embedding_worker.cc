@@ -65,6 +65,7 @@ EmbeddingWorker::EmbeddingWorker(const LanguageModel& model, Engine& engine, int
       context_(engine.context()),
       width_(model.parts().model->spec().width),
       pooling_(chosen_pooling(model, pooling)),
+      head_(VectorHead::read(*model.parts().files, width_)),
       thread_("requests are waiting for embeddings") {}
 
 EmbeddingWorker::~EmbeddingWorker() {
@@ -81,9 +82,10 @@ struct EmbeddingWorker::Job {
 Result<void> EmbeddingWorker::add(Work work) {
   int64_t rows = 0;
   for (const auto& text : work.texts) rows += work.pooling == Pooling::none ? static_cast<int64_t>(text.size()) : 1;
-  if (rows > kMaxValues / width())
-    return Error::user(
-        fmt::format("input: {} vectors of {} values are more than one response may hold", rows, width()));
+  if (!head_.ok()) return head_.error();
+  const int64_t values = width(work.pooling);
+  if (rows > kMaxValues / values)
+    return Error::user(fmt::format("input: {} vectors of {} values are more than one response may hold", rows, values));
   int64_t longest = 0;
   for (const auto& text : work.texts) longest = std::max<int64_t>(longest, std::ssize(text));
   MILLRACE_TRY(work.place, engine_.take_place(longest));
@@ -134,7 +136,10 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
   }
   MILLRACE_TRY_VOID(
       read_prompts(engine_, prompts, {job.work.share, job.work.place, *job.work.unwanted, stopping_, thread_}));
-  for (const auto& reader : readers) job.out.push_back(reader->take());
+  for (const auto& reader : readers) {
+    job.out.push_back(reader->take());
+    if (job.work.pooling != Pooling::none) head_->apply(job.out.back());
+  }
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "evaluate/pooling.h"
+#include "evaluate/vector_head.h"
 #include "millrace/model.h"
 #include "server/generation/fair_worker.h"
 
@@ -20,7 +21,8 @@ class QueuePlace;
 
 class EmbeddingWorker {
  public:
-  // For each text [width], or with Pooling::none [tokens, width]; not normalized.
+  // For each text [width], or with Pooling::none [tokens, width]; not normalized. The model's dense layers have been
+  // applied to pooled vectors.
   using Vectors = std::vector<std::vector<float>>;
   struct Work {
     std::vector<std::vector<TokenId>> texts;  // each with 1 to context() tokens
@@ -38,7 +40,8 @@ class EmbeddingWorker {
   // The default pooling. Errors: as model_pooling.
   const Result<Pooling>& pooling() const { return pooling_; }
   int64_t context() const { return context_; }
-  int64_t width() const { return width_; }
+  // Values of one vector. Hidden states of single tokens do not pass the model's dense layers.
+  int64_t width(Pooling pooling) const { return pooling != Pooling::none && head_.ok() ? head_->width() : width_; }
 
   // Takes a place in the engine's queue. Errors: resource (that queue or this one is full), user (more values than one
   // response may have).
@@ -52,6 +55,7 @@ class EmbeddingWorker {
   Engine& engine_;
   const int64_t batch_tokens_, context_, width_;
   Result<Pooling> pooling_;
+  Result<VectorHead> head_;
   std::atomic<bool> stopping_ = false;
   FairWorker thread_;  // last: it uses the others
 };

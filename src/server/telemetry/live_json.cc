@@ -131,7 +131,7 @@ Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
 namespace {
 
 // The members of the families that an engine with these options, and prompts with these passes, run with.
-Json techniques_json(const EngineOptions& o, const std::vector<std::string>& prompt_passes) {
+Json techniques_json(const EngineOptions& o, const std::vector<std::string>& prompt_passes, bool copies_states) {
   std::vector<std::pair<std::string_view, std::string>> used = {
       {"kv_format", o.kv_format},
       {"policy", o.policy},
@@ -142,6 +142,7 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
       {"tier", o.kv_tier.empty() && has_tier(o) ? "memory" : o.kv_tier},
       {"store", o.kv_store.empty() && has_store(o) ? "ssd" : o.kv_store},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
+      {"state_evictor", copies_states ? o.state_evict : ""},
   };
   for (const std::string& pass : prompt_passes) used.emplace_back("prompt", pass);
   for (auto& [family, member] : used) member.resize(std::min(member.size(), member.find(':')));
@@ -165,7 +166,8 @@ Json hello_json(const Service& service) {
           {"kv_blocks", stats.kv_blocks},
           {"kv_bytes", stats.kv_bytes},
           {"techniques",
-           techniques_json(o, served && served->prompts ? served->prompts->passes() : std::vector<std::string>())},
+           techniques_json(o, served && served->prompts ? served->prompts->passes() : std::vector<std::string>(),
+                           stats.state_cache.slots > 0)},
           {"options",
            {{"policy", o.policy},
             {"max_streams", o.max_streams},

@@ -1,23 +1,23 @@
-// Shared by the rules that keep the model's distribution: the final row as probabilities, and the draw where no drafted
-// token was accepted.
+// Shared by the acceptance rules that preserve the model's distribution: the final row as probabilities, and the draw
+// if no drafted token was accepted.
 //
-// If q is unknown, the distribution is the drafted token alone. Accepting it with probability p(x), or else drawing
-// from the other candidates, then equals drawing from p and keeping the draft if it has the token. draw(row) does so
-// with the number of plain sampling. No rule accepts more often: each drafted token with its p.
+// If q is unknown, it is taken as probability 1 for the drafted token x. Then x is accepted with probability p(x), or
+// else another candidate is drawn. This equals drawing from p and keeping x if it was drawn, which draw(row) does with
+// the random number of plain sampling. No rule accepts a drafted token more often than with its p.
 #pragma once
 
 #include "speculate/acceptance/factories.h"
 
 namespace millrace {
 
-// p of a row's candidates.
+// The probabilities p of a row's candidates.
 class FinalRow {
  public:
   explicit FinalRow(SamplingRow& row) : total_(row.softmax().total), list_(row.candidates()), weights_(row.weights()) {}
   size_t size() const { return list_.size(); }
   TokenId token(size_t i) const { return list_[i].token; }
   double p(size_t i) const { return weights_[i] / total_; }
-  // The candidate that is this token; size() if none is.
+  // Returns the index of the candidate with this token; size() if there is none.
   size_t find(TokenId token) const {
     size_t i = 0;
     while (i < list_.size() && list_[i].token != token) ++i;
@@ -34,7 +34,8 @@ class FinalRow {
   std::span<const double> weights_;
 };
 
-// Draws a candidate by its share of the weights, which are not negative. Where rounding left none: by plain sampling.
+// Draws a candidate with a probability proportional to its weight. Weights are not negative. If rounding made all of
+// them 0, uses plain sampling.
 inline TokenId draw_weighted(SamplingRow& row, std::span<const double> weights, double uniform) {
   double total = 0;
   for (const double weight : weights) total += weight;
@@ -51,7 +52,7 @@ inline TokenId draw_weighted(SamplingRow& row, std::span<const double> weights, 
 
 // Tries the drafted tokens one after the other. x is accepted with probability min(1, p(x) / q(x)). If it is not, p
 // becomes norm(max(0, p - q)); after the last trial the token is drawn from that p. Each trial preserves the p that it
-// begins with, so any number of them does.
+// begins with, so any number of trials preserves the model's distribution.
 inline TokenId try_in_turn(SamplingRow& row, std::span<const DraftedToken> drafted, std::vector<double>& scratch) {
   if (!drafted.front().odds) return draw(row).value();
   const FinalRow final(row);

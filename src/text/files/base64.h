@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// Replaces `out`; false on any character outside the alphabet, or a wrong length. Padding is optional.
+// Decodes `text` to `out`. Returns false if a character is outside the alphabet or the length is wrong. Padding is
+// optional.
 bool decode_base64(std::string_view text, std::vector<uint8_t>& out);
 
 }  // namespace millrace

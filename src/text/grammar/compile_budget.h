@@ -1,8 +1,8 @@
-// CompileBudget: limits the memory and time of compiling one constraint, and stops the compilation when its client has
-// disconnected. Allocations proportional to the input are charged first, through a BudgetShare that releases them in
-// its destructor; loops that allocate little call check() instead. Used by one thread; only `cancelled` is shared.
-// Errors are sticky: after the first one every call fails with it, so that a caller that cannot return an error
-// (BudgetShare's copy constructor) leaves it to the next check.
+// CompileBudget: limits the memory and time of compiling one constraint, and stops the compilation when the client has
+// disconnected. Allocations proportional to the input are charged in advance, through a BudgetShare that releases them
+// in its destructor. Loops that allocate little call check() instead. A budget is used by one thread; only `cancelled`
+// is shared. Errors are sticky: after the first error, every call fails with it. A caller that cannot return an error,
+// such as the copy constructor of BudgetShare, can therefore leave it to the next check.
 //
 // Time is CPU time of the compiling thread, so that a busy machine does not reject more constraints. The clock starts
 // with the first call.
@@ -19,7 +19,7 @@
 namespace millrace {
 
 struct CompileBounds {
-  int64_t bytes = int64_t{256} << 20;  // peak while compiling
+  int64_t bytes = int64_t{256} << 20;  // maximum held at once while compiling
   double seconds = 5;                  // CPU time
 };
 
@@ -30,12 +30,12 @@ class CompileBudget {
   CompileBudget(const CompileBudget&) = delete;
   CompileBudget& operator=(const CompileBudget&) = delete;
 
-  // Errors: unsupported (too many bytes), and those of check().
+  // Charges bytes. Errors: unsupported (too many bytes), and those of check().
   Result<void> take(int64_t bytes);
   void give_back(int64_t bytes) noexcept { held_ -= bytes; }
 
-  // Errors: unsupported (out of time), cancelled (the client disconnected). `work`: steps since the last call; the
-  // clock is read once every kStepsAClock steps.
+  // Checks the limits. `work`: steps since the last call; the clock is read once every kStepsAClock steps. Errors:
+  // unsupported (out of time), cancelled (the client has disconnected).
   Result<void> check(int64_t work = 1);
 
   int64_t held_bytes() const { return held_; }
@@ -51,8 +51,8 @@ class CompileBudget {
   int64_t steps_ = kStepsAClock;
 };
 
-// The bytes that one object has charged to a budget. A copy charges the same amount again. Without a budget nothing is
-// counted. An object that outlives the compilation calls detach().
+// The bytes that one object has charged to a budget. A copy charges the same amount again. Without a budget, nothing is
+// counted. An object that outlives the compilation must call detach().
 class BudgetShare {
  public:
   explicit BudgetShare(CompileBudget* budget = nullptr) : budget_(budget) {}
@@ -66,7 +66,7 @@ class BudgetShare {
   }
   ~BudgetShare() { detach(); }
 
-  Result<void> resize(int64_t bytes);  // sets the bytes held
+  Result<void> resize(int64_t bytes);  // sets the number of charged bytes
   Result<void> grow(int64_t bytes) { return resize(bytes_ + bytes); }
   Result<void> check(int64_t work = 1) { return budget_ ? budget_->check(work) : Result<void>(); }
   void detach() noexcept {

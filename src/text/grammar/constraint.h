@@ -15,42 +15,42 @@
 
 namespace millrace {
 
-// Uses the budget in `limits`, or one with the default bounds. Errors: user (syntax error, nothing satisfies the
-// constraint), unsupported (a construct or a size, the message names the place; over the budget of bytes or time),
-// cancelled.
+// Compiles a constraint with the budget in `limits`, or with a budget of the default bounds. Errors: user (syntax
+// error, nothing satisfies the constraint), unsupported (a construct or a size, whose place the message names; out of
+// memory or time), cancelled.
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
 struct GrammarBounds {
-  size_t grammar_bytes = size_t{64} << 20;  // cached grammars not in use, and cached errors
-  size_t used_bytes = size_t{512} << 20;    // all grammars; one that does not fit is rejected for now
+  size_t grammar_bytes = size_t{64} << 20;  // cached grammars that are not in use, and cached errors
+  size_t used_bytes = size_t{512} << 20;    // all grammars; a grammar that does not fit is rejected for now
   size_t mask_bytes = size_t{64} << 20;
   size_t table_bytes = size_t{16} << 20;  // parse tables of one stream
-  size_t largest_grammar = SIZE_MAX;      // a larger one is rejected
+  size_t largest_grammar = SIZE_MAX;      // larger grammars are rejected
   int compiles_at_once = 0;               // 0: unlimited
   double refusal_seconds = 300;           // lifetime of a cached error that was slow to compute
   CompileBounds compile;                  // per compilation
   GrammarLimits limits;
 };
 
-// Thread-safe. One instance per vocabulary, which is loaded with the first constraint. A grammar that is in use (some
-// caller holds a copy of CompiledGrammar::grammar) is never evicted.
+// A cache of compiled constraints for one vocabulary, which is loaded with the first constraint. A grammar is in use
+// while a caller holds a copy of CompiledGrammar::grammar; it is then never evicted. Thread-safe.
 class GrammarCache {
  public:
   using Pieces = std::function<std::vector<std::string>()>;  // see constrained_pieces()
   explicit GrammarCache(Pieces pieces, const GrammarBounds& bounds = {})
       : pieces_(std::move(pieces)), bounds_(bounds) {}
 
-  // On a miss, compiles on the calling thread and computes the token mask of the first step. Errors: those of
-  // compile_constraint(); unsupported (over the time limit of `order`, or over the bounds), cancelled, resource (the
-  // grammars in use leave no room).
+  // Returns the compiled constraint. If it is not cached, compiles it on the calling thread and computes the token mask
+  // of the first step. Errors: those of compile_constraint(), unsupported (over the time limit of `order`, or over the
+  // bounds), cancelled, resource (the grammars in use leave no room).
   Result<CompiledGrammar> get(const Constraint& constraint, const CompileOrder& order = {});
-  // The cached result of get(), if any. Never compiles.
+  // Returns the cached result of get(), or nullopt. Never compiles.
   std::optional<Result<CompiledGrammar>> find(const Constraint& constraint);
   size_t bytes() const;
 
  private:
   struct Entry {
-    std::optional<CompiledGrammar> compiled;  // nullopt: `refusal` is returned until `forgotten`
+    std::optional<CompiledGrammar> compiled;  // nullopt: `refusal` is returned until the time `forgotten`
     Error refusal;
     std::chrono::steady_clock::time_point forgotten;
     size_t bytes = 0;

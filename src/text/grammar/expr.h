@@ -1,13 +1,13 @@
-// GrammarSpec: the intermediate form of every kind of constraint, from which automata are built. It is a list of rules
-// over expressions; an expression produces bytes or calls rules.
+// GrammarSpec: the intermediate form of all kinds of constraints, from which automata are built. It is a list of rules.
+// The body of a rule is an expression, which produces bytes or calls rules.
 //
 //   JSON Schema, regex,                    one Dfa per rule        Grammar (grammar.h):
 //   GBNF, choice     --> GrammarSpec ----> (dfa.h) --------------> rules that call each other
 //
-// Counted calls: a rule may contain ticks, and a call bounds their number from below (`need`) and above (`room`). So
-// the length bounds of a string or an array cost no states, and one rule serves all lengths. From each state of a
-// counted rule, every number of ticks between the fewest and the most is reachable (tick_ranges.h), and its accepting
-// states have no outgoing edges.
+// Counted calls: a rule may contain ticks, and a call bounds the number of ticks from below (`need`) and above
+// (`room`). Length bounds of a string or an array thus cost no states, and one rule serves all lengths. From each state
+// of a counted rule, every number of ticks between the minimum and the maximum is reachable (tick_ranges.h). Accepting
+// states of a counted rule have no outgoing edges.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline constexpr uint32_t kNoLimit = UINT32_MAX;
 // How a character of a CharSet is written.
 enum class Spelling : uint8_t {
   utf8,  // unescaped
-  json,  // inside a JSON string, one spelling each: escaped only where JSON requires it
+  json,  // as in a JSON string, with one spelling per character: escaped only if JSON requires it
 };
 
 struct Expr {
@@ -50,7 +50,7 @@ struct Expr {
   std::shared_ptr<const Dfa> dfa;      // dfa
 };
 
-// Members of a list that each begin with their own key, in order. No key is a prefix of another.
+// A list whose members begin with different keys, in a fixed order. No key may be a prefix of another key.
 struct KeyedMembers {
   struct Member {
     std::string key;
@@ -60,13 +60,13 @@ struct KeyedMembers {
   ExprId separator = -1;
   ExprId opening = -1;  // before each key
   std::vector<Member> members;
-  ExprId others = -1;   // any number of further members after these, with their opening; -1: none
-  bool filled = false;  // not empty
+  ExprId others = -1;   // a further member with its opening, any number of times after `members`; -1: none
+  bool filled = false;  // the list is not empty
 };
 
 class GrammarSpec {
  public:
-  // Expressions are charged to the budget, if there is one. Parsers call check() regularly.
+  // Expressions are charged to `budget` if it is not null. Parsers call check() regularly.
   explicit GrammarSpec(CompileBudget* budget = nullptr) : share_(budget) {}
   Result<void> check() { return share_.check(); }
 
@@ -79,13 +79,13 @@ class GrammarSpec {
   ExprId chars(CharSet set, Spelling spelling);
   ExprId sequence(std::vector<ExprId> parts);
   ExprId choice(std::vector<ExprId> parts);
-  // Merges nested repetitions where that is equivalent: (x{0,3}){5} becomes x{0,15}.
+  // Merges nested repetitions if the result is equivalent: (x{0,3}){5} becomes x{0,15}.
   ExprId repeat(ExprId part, uint32_t min, uint32_t max);
-  // Members in this order, with a separator between those present: each exactly once ('1'), at most once ('?') or any
-  // number of times ('*'). `filled`: at least one of them.
+  // Returns a list of members in this order, separated by `separator`. `counts`: for each member, '1' (exactly once),
+  // '?' (at most once) or '*' (any number of times). `filled`: the list has at least one member.
   ExprId list(ExprId separator, const std::vector<ExprId>& members, std::string counts, bool filled = false);
-  // Variant for members that begin with keys; the keys share a prefix tree, so members are distinguished only where
-  // their keys differ. For long lists: list() needs a number of states quadratic in the number of members.
+  // Variant for long lists of members that begin with keys. The keys share a prefix tree, so its number of states is
+  // proportional to the keys' length; list() needs a number of states quadratic in the number of members.
   ExprId keyed(KeyedMembers list);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId call(RuleId rule, uint32_t need = 0, uint32_t room = kNoLimit);
@@ -105,7 +105,7 @@ class GrammarSpec {
     ExprId body = -1;
   };
   const std::vector<Rule>& rules() const { return rules_; }
-  // Inlines non-recursive rules as long as the result stays small: fewer calls mean fewer simultaneous parses.
+  // Inlines non-recursive rules as long as the result stays small, because fewer calls mean fewer simultaneous parses.
   void inline_rules();
   size_t size() const { return exprs_.size(); }
   RuleId root = -1;

@@ -3,8 +3,8 @@
 //   root  ::= (expr "=" term "\n")+      # the first rule is `root`
 //   term  ::= [a-z]+ | '0' | "(" expr{1,3} ")" | .
 //
-// Literals in single or double quotes with \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH; classes [a-z] and [^a-z];
-// `.` is any character; * + ? {n} {n,} {n,m}. A rule ends where the next one begins.
+// Supported are literals in single or double quotes with \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH, classes [a-z]
+// and [^a-z], `.` for any character, and * + ? {n} {n,} {n,m}. A rule ends where the next rule begins.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-// Fills `spec` with the rules. Errors: user (syntax with the line, an unknown rule, no `root`), unsupported (size).
+// Fills `spec` with the rules. Errors: user (invalid syntax, with the line; an unknown rule; no `root`), unsupported
+// (too large).
 Result<void> parse_gbnf(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits);
 
 }  // namespace millrace

@@ -1,12 +1,13 @@
-// Grammar: rules as deterministic byte automata that call each other, i.e. a pushdown automaton with globally numbered
-// states. Immutable; shared by all streams constrained by it. parse_table.h runs it.
+// Grammar: a pushdown automaton. Its rules are deterministic byte automata that call each other, with globally numbered
+// states. Immutable; shared by all streams that it constrains. A ParseTable runs it.
 //
 //   rule "object"   {0} --"--> {1} ... {7} --call value--> {8} --,--> ...      states base + 0, base + 1, ...
 //   rule "value"    {0} --{--> {1} --call object--> {2}
 //
-// No state is a dead end: the end of its rule is reachable. In a counted rule it is reachable with exactly the numbers
-// of ticks in the state's range (see tick_ranges.h); calls that require a number which their rule cannot produce are
-// removed. There is no left recursion, so that the closure over calls without a byte is finite.
+// No state is a dead end: from each state, the end of its rule is reachable. In a counted rule, the end is reachable
+// with exactly the numbers of ticks in the state's range (see tick_ranges.h). Calls that require a number of ticks that
+// their rule cannot produce are removed. There is no left recursion, so the closure over calls without a byte is
+// finite.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,7 @@ namespace millrace {
 
 class Grammar {
  public:
-  // Errors: user (left recursion; no text satisfies it), unsupported (too large).
+  // Errors: user (left recursion; no text satisfies the grammar), unsupported (too large).
   static Result<Grammar> create(const GrammarSpec& spec, const GrammarLimits& limits = {});
 
   struct Call {
@@ -48,7 +49,7 @@ class Grammar {
   }  // accepting, without outgoing edges
   bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }      // has byte edges
   bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
-  // Ticks from here to the end of the state's rule.
+  // Returns the possible numbers of ticks from the state to the end of its rule.
   TickRange ticks_left(int32_t state) const {
     const RuleTable& rule = rules_[rule_of_[static_cast<size_t>(state)]];
     return rule.counted ? rule.ranges[static_cast<size_t>(state - rule.base)] : TickRange{0, 0};
@@ -62,11 +63,11 @@ class Grammar {
   // Bytes of one class have the same transitions in every rule.
   int32_t classes() const { return classes_; }
   uint8_t class_of(uint8_t byte) const { return class_of_[byte]; }
-  uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // its first byte
+  uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // lowest byte of it
   bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }      // contains one byte
 
-  // Identifies the texts that a state's rule accepts: rules with equal fingerprints are equal. Empty for rules that
-  // call others or are large.
+  // Returns a fingerprint of the state's rule. Rules with equal fingerprints accept the same texts. Empty for rules
+  // that call other rules or are large.
   const std::string& fingerprint(int32_t state) const {
     return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint;
   }

@@ -1,6 +1,6 @@
-// GrammarNotes: parts of a constraint's source that the grammar does not enforce. `weakened` names each place where a
-// text that violates the source may be accepted; a strict caller rejects such a constraint. `ignored` names the parts
-// that the standard itself says to ignore.
+// GrammarNotes: the parts of a constraint's source that the grammar does not enforce. `weakened` names each place where
+// the grammar may accept a text that violates the source; a strict caller rejects such a constraint. `ignored` names
+// the parts that must be ignored according to the standard.
 #pragma once
 
 #include <algorithm>

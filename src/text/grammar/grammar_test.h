@@ -1,4 +1,5 @@
-// Shared by the grammar tests: a small vocabulary, matching of texts with constraints and of JSON values with schemas.
+// Functions of the grammar tests: a small vocabulary, and matching of texts with constraints and of JSON values with
+// schemas.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 
 namespace millrace::testing {
 
-// Every byte, and pieces that cross grammar boundaries: quotes, brackets, digits, spaces, parts of characters.
+// Returns every byte, and pieces that cross grammar boundaries: quotes, brackets, digits, spaces, parts of characters.
 inline std::vector<std::string> small_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
@@ -75,7 +76,7 @@ class TextMatcher {
   }
   bool begins(std::string_view text) { return feed(table_->begin(), text) != kDead; }
 
-  // Returns true if some text of the value is accepted, trying different orders of its keys.
+  // Returns true if some text of the value is accepted. Tries different orders of its keys.
   bool accepts_value(const SchemaJson& value) {
     steps_ = 0;
     const SetId set = feed_value(table_->begin(), value);

@@ -1,8 +1,8 @@
 // JsonRules: grammar rules for the elements of JSON.
 //
-// White space is allowed where pretty-printers put it: after { [ , : and before } ], either one space, or a newline and
+// White space is allowed where pretty-printers put it: after { [ , : and before } ]. It is one space, or a newline and
 // up to 24 spaces or tabs. Numbers have at most 20 digits before the decimal point, 20 after it and 2 in the exponent,
-// so that all of them fit a double. Strings contain any character except raw control characters; \u escapes of
+// so that every number fits a double. Strings contain any character except raw control characters; \u escapes of
 // surrogates must be paired.
 #pragma once
 
@@ -31,7 +31,8 @@ class JsonRules {
   ExprId any_array();
   ExprId literal(const SchemaJson& value);  // this value, with optional white space
 
-  // The rest of an object after {, of an array after [. `members` as in GrammarSpec::list.
+  // Return the remainder of an object after {, and of an array after [. `members`, `counts`, `filled`: see
+  // GrammarSpec::list().
   ExprId object_rest(const std::vector<ExprId>& members, std::string counts, bool filled = false);
   ExprId array_rest(ExprId items);
 
@@ -42,7 +43,7 @@ class JsonRules {
   RuleId string_ = -1, object_ = -1, array_ = -1;
 };
 
-// The characters of a JSON string in their canonical spelling, without the quotes.
+// Returns the canonical spelling of `text` in a JSON string, without the quotes.
 std::string spell_json(std::string_view text);
 
 }  // namespace millrace

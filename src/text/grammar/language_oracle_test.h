@@ -1,5 +1,5 @@
-// The plain definition of the language of a grammar's forms: for every string up to a maximum length, the numbers of
-// ticks with which it matches. Forms can be added to a GrammarSpec, and printed as GBNF and as a regex.
+// A plain definition of the language of a grammar's forms: for every string up to a maximum length, the numbers of
+// ticks with which the string matches. Forms can be added to a GrammarSpec, and printed as GBNF and as a regex.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace millrace::testing {
 inline constexpr std::string_view kLetters = "abc";
 inline constexpr size_t kLongestString = 6;
 
-// All strings of kLetters, the shorter ones first.
+// Returns all strings of kLetters, shorter strings first.
 inline const std::vector<std::string>& all_strings() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> out{""};
@@ -121,7 +121,8 @@ class LanguageOracle {
     }
     return out;
   }
-  // At least that many: repeats of nonempty parts end after kLongestString of them.
+  // Returns the language of `min` to `max` repetitions. Only kLongestString + 6 repetitions after `min` are computed,
+  // because further repetitions of a nonempty part add no string.
   static Language repeated(const Language& one, uint32_t min, uint32_t max) {
     Language out = none(), power = only("");
     const uint32_t last = std::min<uint64_t>(max, uint64_t{min} + kLongestString + 6);
@@ -131,7 +132,8 @@ class LanguageOracle {
     }
     return out;
   }
-  // Each member once ('1'), at most once ('?') or any number of times ('*'), separated by the separator.
+  // Returns the language of a list: each member once ('1'), at most once ('?') or any number of times ('*'), separated
+  // by `separator`.
   Language listed(const Form& form, size_t first, const Language& separator, const Language& opening) const {
     Language empty = only(""), some = none();
     for (size_t i = first; i < form.parts.size(); ++i) {
@@ -188,7 +190,7 @@ inline ExprId to_expr(GrammarSpec& spec, const Form& form) {
   return spec.never();
 }
 
-// GBNF, and ECMA-262 where `regex`.
+// Prints a form as GBNF, or as an ECMA-262 regex if `regex`.
 inline std::string written(const Form& form, bool regex) {
   std::string out;
   switch (form.kind) {

@@ -1,5 +1,5 @@
 // Converts a Lark grammar, as used by custom tools, to one regex for the whole text. This is only possible without
-// recursion: recursive grammars, and %ignore, are rejected with an error that names them.
+// recursion. Recursive rules and %ignore are rejected with an error that names them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Errors: user (the fault in the grammar, and its place).
+// Errors: user (the message names the fault in the grammar and its place).
 Result<std::string> lark_to_regex(std::string_view grammar);
 
 }  // namespace millrace

@@ -18,13 +18,13 @@ struct NfaEdge {
   int32_t sibling = -1;  // next edge of the same state
 };
 
-// Consecutive copies of a repeated part: states [base, base + size) are the first copy, and so on. If all of them are
-// optional, {0,n}, a state in an earlier copy accepts all that the same state in a later copy accepts; without an upper
-// bound (`open`, {n,}) a later copy dominates an earlier one. So a set of states needs only the dominating copy, and
-// its size does not grow with n.
+// Consecutive copies of a repeated part. States [base, base + size) are the first copy, the next `size` states the
+// second copy, and so on. If all copies are optional, {0,n}, a state accepts every text that the corresponding state of
+// a later copy accepts: the earlier copy dominates. Without an upper bound ({n,}, `open`), the later copy dominates. A
+// set of states needs only the dominating copy, so its size does not grow with n.
 struct NfaCopies {
   int32_t base = 0, size = 0;
-  int32_t parent = -1;  // the enclosing copies
+  int32_t parent = -1;  // index of the enclosing copies; -1: none
   int16_t level = 0;    // number of enclosing copies
   bool open = false;
 };
@@ -32,7 +32,7 @@ struct NfaCopies {
 struct Nfa {
   struct State {
     int32_t edge = -1;
-    int32_t copies = -1;  // the innermost ones containing it
+    int32_t copies = -1;  // index of the innermost copies that contain the state; -1: none
     bool tick = false;
   };
   std::vector<State> states;
@@ -47,7 +47,7 @@ struct Nfa {
     states.push_back({});
     return static_cast<int32_t>(states.size()) - 1;
   }
-  // Heap memory; a growing vector briefly holds its old buffer as well.
+  // Returns the bytes of heap memory, times 1.5 because a growing vector briefly holds its old buffer as well.
   int64_t bytes() const {
     return static_cast<int64_t>((states.capacity() * sizeof(State) + edges.capacity() * sizeof(NfaEdge) +
                                  calls.capacity() * sizeof(Dfa::Call) + copies.capacity() * sizeof(NfaCopies)) *

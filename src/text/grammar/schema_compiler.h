@@ -1,6 +1,6 @@
-// SchemaCompiler: compiles schemas to rules. Scalars are expanded in place. Objects and lists are separate rules, one
-// for each distinct set of schema parts that apply together, built from a work queue, so that recursive schemas
-// terminate.
+// SchemaCompiler: compiles schemas to rules. Scalars are expanded in place. Objects and lists become separate rules,
+// one for each distinct set of schema parts that apply together. These rules are built from a work queue, so that
+// recursive schemas terminate.
 #pragma once
 
 #include <deque>
@@ -30,7 +30,7 @@ class SchemaCompiler {
   }
 
   Result<void> compile();
-  bool turned() const { return flattener_.turned(); }  // some oneOf was enforced by negating its schemas
+  bool turned() const { return flattener_.turned(); }  // true: a oneOf was enforced by negating its schemas
 
  private:
   struct Calls {  // how to call the rule of an object or a list
@@ -42,13 +42,13 @@ class SchemaCompiler {
     RuleId rule = -1;
     FlatSchema parts;
     MergedSchema merged;
-    bool counted = false;          // by ticks
-    bool enumerated = false;       // an object's members, counted by states
+    bool counted = false;          // ticks count the members or items
+    bool enumerated = false;       // states count the members of an object
     std::optional<ExprId> unique;  // a list of distinct items
   };
   struct KeyGroup {   // keys that no schema part names, and the schemas of their values
-    ExprId key = -1;  // with its closing quote
-    Dfa keys;         // without it
+    ExprId key = -1;  // the keys with the closing quote
+    Dfa keys;         // the keys without the closing quote
     SchemaConjunction values;
   };
 
@@ -57,7 +57,8 @@ class SchemaCompiler {
   Result<ExprId> literals(const FlatSchema& parts, const MergedSchema& merged);
   Result<ExprId> string_value(const MergedSchema& merged);
   Result<ExprId> container(bool object, const FlatSchema& parts, const MergedSchema& merged);
-  // Counts the states against the total immediately, to reject an oversized grammar before it costs time.
+  // Adds the automaton to the grammar. Counts its states against the total at once, so that an oversized grammar is
+  // rejected early.
   Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
   ExprId as_rule(const std::string& name, ExprId body);

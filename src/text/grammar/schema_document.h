@@ -1,5 +1,5 @@
-// SchemaDocument: a parsed JSON Schema with the path and base URI of each of its parts; resolves references. Nothing is
-// ever fetched: a reference to anything outside the document is an error.
+// SchemaDocument: a parsed JSON Schema with the path and base URI of each part. It resolves references within the
+// document. Nothing is fetched, so a reference to anything outside the document is an error.
 #pragma once
 
 #include <deque>
@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// Null where there is none.
+// Returns the member `key` of a JSON object; null: there is none.
 inline const SchemaJson* member(const SchemaJson& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() ? nullptr : &*found;
@@ -23,28 +23,29 @@ inline const SchemaJson* member(const SchemaJson& object, const char* key) {
 
 class SchemaDocument {
  public:
-  // Errors: user (not JSON, with the byte), unsupported (nested too deeply).
+  // Errors: user (not JSON; the message has the byte), unsupported (nested too deeply).
   Result<void> load(std::string_view text, int64_t most_depth);
 
   const SchemaJson& root() const { return root_; }
-  bool draft_before_2019() const { return old_draft_; }  // then siblings of $ref are ignored
+  bool draft_before_2019() const { return old_draft_; }  // true: siblings of $ref are ignored
 
-  // The JSON pointer of a part: "/properties/name"; "" is the root.
+  // Returns the JSON pointer of a part, such as "/properties/name"; "" for the root.
   const std::string& path(const SchemaJson& part) const;
 
-  // The target of `reference`, relative to `from`. Errors: unsupported (not in this document).
+  // Returns the target of `reference`, relative to `from`. Errors: unsupported (not in this document).
   Result<const SchemaJson*> resolve(const std::string& reference, const SchemaJson& from) const;
 
-  // Resolves a $dynamicRef. Errors: unsupported, also if the target depends on the dynamic scope.
+  // Resolves a $dynamicRef. Errors: unsupported (not in this document, or the target depends on the dynamic scope).
   Result<const SchemaJson*> resolve_dynamic(const std::string& reference, const SchemaJson& from) const;
 
-  // Stores a schema that the compiler derived from the part `origin`, and assigns its path to all parts of the schema.
-  // Returns the existing one if the same schema was derived from it before, so that results cached by its address are
+  // Stores a schema that the compiler derived from the part `origin`, and assigns the path of `origin` to all its
+  // parts. If an equal schema was derived from `origin` before, returns that one, so that results cached by address are
   // reused.
   const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
   bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
 
-  // A number that stands for a part in derived schemas, instead of a copy.
+  // Returns a number that represents a part in derived schemas, so that the part need not be copied. linked() returns
+  // the part of a number.
   uint64_t link(const SchemaJson& part);
   const SchemaJson& linked(const SchemaJson& number) const { return *links_[number.get<size_t>()]; }
 

@@ -1,11 +1,11 @@
-// Resolves references and combinators of a schema into plain alternatives: each is a list of schema parts that must all
-// hold and in which only keywords about the value itself count.
+// SchemaFlattener: resolves references and combinators of a schema into plain alternatives. An alternative is a list of
+// schema parts that must all hold; only their keywords about the value itself remain to be considered.
 //
 //   {"$ref": A, "allOf": [B, {"anyOf": [C, D]}]}   ->   [self A B C], [self A B D]
 //
 // Conditions become alternatives: if S then T else E is (S and T) or (not S and E); oneOf of A and B is (A and not B)
-// or (B and not A). `not` is pushed inwards one keyword at a time (schema_negate.cc), and contradictory alternatives
-// are dropped early.
+// or (B and not A). `not` is pushed inwards one keyword at a time (schema_negate.cc). Contradictory alternatives are
+// dropped early.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@
 
 namespace millrace {
 
-// Keywords of schemas that the compiler derives. They begin with a control character; a user's schema with such a key
-// is rejected, so they cannot collide.
+// Keywords of schemas that the compiler derives. They begin with a control character. They cannot collide with keys of
+// a user's schema, because a schema with such a key is rejected.
 inline constexpr const char* kIs = "\x01is";            // a part of the document, see SchemaDocument::link
 inline constexpr const char* kNot = "\x01not";          // schema, negated
 inline constexpr const char* kNotEnum = "\x01notEnum";  // scalars
@@ -46,23 +46,23 @@ enum JsonType : uint8_t {
 
 struct SchemaPart {
   const SchemaJson* schema = nullptr;
-  int32_t parent = -1;     // the part that it came from, for "unevaluated" keywords
-  bool reference = false;  // in an old draft: only its $ref counts
+  int32_t parent = -1;     // index of the part that contains this one, for "unevaluated" keywords; -1: none
+  bool reference = false;  // in an old draft: only $ref of this part counts
 };
 using FlatSchema = std::vector<SchemaPart>;
-using SchemaConjunction = std::vector<const SchemaJson*>;  // all of them must hold
+using SchemaConjunction = std::vector<const SchemaJson*>;  // schemas that must all hold
 
 class SchemaFlattener {
  public:
   enum class OneOf {
-    exact,  // as above; as anyOf with a note where that grows too large
-    weak,   // as anyOf with a note, unless its schemas exclude each other
-    loose,  // as anyOf, and parts that cannot be negated are dropped: the result accepts a superset
+    exact,  // by negation, as above; if the result grows too large, like anyOf with a note
+    weak,   // like anyOf with a note, unless its schemas exclude each other
+    loose,  // like anyOf; parts that cannot be negated are dropped, so the result accepts a superset
   };
   using Empty = std::function<bool(const SchemaConjunction&)>;
   using Dead = std::function<bool(const FlatSchema&)>;
 
-  // `empty`, `dead`: true if certainly nothing satisfies all of them.
+  // `empty`, `dead`: return true if it is certain that no value satisfies all the schemas or parts.
   SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, OneOf one_of, Empty empty,
                   Dead dead)
       : document_(document),
@@ -72,12 +72,14 @@ class SchemaFlattener {
         empty_(std::move(empty)),
         dead_(std::move(dead)) {}
 
-  // An empty list: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
+  // Returns the alternatives; an empty list: no value satisfies all schemas. Errors: user (not a schema), unsupported
+  // (the message has the place).
   Result<std::vector<FlatSchema>> flatten(const SchemaConjunction& all);
 
-  // {kNot: schema}, the same object each time. "unevaluated" keywords do not see the parts that it evaluates.
+  // Returns {kNot: schema}, the same object in every call. "unevaluated" keywords ignore what the negated schema
+  // evaluates.
   const SchemaJson& not_of(const SchemaJson& schema);
-  bool turned() const { return turned_; }  // some oneOf was enforced by negating its schemas
+  bool turned() const { return turned_; }  // true: a oneOf was enforced by negating its schemas
 
  private:
   using Options = std::vector<SchemaConjunction>;
@@ -89,7 +91,7 @@ class SchemaFlattener {
     FlatSchema parts;
     std::vector<Choice> choices;
     std::vector<std::pair<const SchemaJson*, int32_t>> todo;
-    // Known facts about the value: enough to detect most contradictions immediately.
+    // Known facts about the value, by which most contradictions are detected at once.
     uint8_t types = kAllTypes;
     std::vector<std::string> required, absent;
     std::map<std::string, std::vector<SchemaJson>> constants;  // allowed values of a property
@@ -127,17 +129,17 @@ class SchemaFlattener {
   std::map<const SchemaJson*, Options> negated_;
   std::map<std::pair<const SchemaJson*, const SchemaJson*>, bool> apart_;
   int64_t work_ = 0, total_work_ = 0;
-  bool weak_now_ = false;  // this run treats every oneOf as anyOf
+  bool weak_now_ = false;  // true: this run treats every oneOf like anyOf
   bool turned_now_ = false, turned_ = false;
 };
 
-// True for keywords that do not affect validity.
+// Returns true for keywords that do not affect validity.
 bool is_annotation(std::string_view keyword);
 
-// The schema that accepts exactly this list or object, member by member.
+// Returns a schema that accepts exactly this list or object, member by member.
 SchemaJson constant_schema(const SchemaJson& value);
 
-// The bits of a type name; 0 if it is not one.
+// Returns the JsonType bits of a type name; 0 if it is not a type name.
 uint8_t type_bits(const SchemaJson& name);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// MergedSchema: the combined requirements of all parts of one alternative, by kind of value.
+// MergedSchema: the combined requirements of all parts of one alternative, grouped by type of value.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ namespace millrace {
 
 struct MergedSchema {
   uint8_t types = kAllTypes;
-  std::optional<std::vector<SchemaJson>> values;  // enum and const: only these
-  std::vector<SchemaJson> excluded;               // scalars
+  std::optional<std::vector<SchemaJson>> values;  // the only allowed values, from enum and const
+  std::vector<SchemaJson> excluded;               // scalars that are not allowed
   NumberBounds numbers;
   StringBounds strings;
   uint32_t min_items = 0, max_items = kNoLimit, min_properties = 0, max_properties = kNoLimit;
@@ -24,11 +24,11 @@ struct MergedSchema {
   mutable std::shared_ptr<const Dfa> string_automaton;  // automaton of `strings`, built lazily by allows_value()
 };
 
-// Errors: user (a keyword's value), unsupported (a keyword, with its place).
+// Errors: user (an invalid value of a keyword), unsupported (a keyword; the message has its place).
 Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, GrammarNotes& notes);
 
-// Returns true if a value of enum or const satisfies the other keywords; for lists and objects only type and size are
-// checked. Errors: unsupported (a pattern, too many states).
+// Returns true if a value of enum or const satisfies the other keywords. If it is a list or an object, only its type
+// and size are checked. Errors: unsupported (a pattern, too many states).
 Result<bool> allows_value(const MergedSchema& schema, const SchemaJson& value, const GrammarLimits& limits);
 
 }  // namespace millrace

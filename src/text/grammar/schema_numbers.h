@@ -1,4 +1,4 @@
-// Numeric bounds and multipleOf as automata over decimal digits. Numbers with such a restriction have no exponent.
+// Numeric bounds and multipleOf, as automata over decimal digits. Restricted numbers are written without an exponent.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-// A decimal number: sign, integer digits ("0" or without leading zeros), fraction digits without trailing zeros.
+// A decimal number: the sign, integer digits without leading zeros ("0" for zero), and fraction digits without trailing
+// zeros.
 struct Decimal {
   bool negative = false;
   std::string whole = "0", fraction;
@@ -23,10 +24,10 @@ struct NumberBounds {
     Decimal value;
     bool exclusive = false;
   };
-  bool integer = false, fraction = false;             // only these
-  std::vector<Bound> least, most;                     // all must hold
+  bool integer = false, fraction = false;             // integer: only integers; fraction: only non-integers
+  std::vector<Bound> least, most;                     // lower and upper bounds; all must hold
   std::vector<Decimal> multiple_of, not_multiple_of;  // positive
-  std::vector<Decimal> excluded;                      // single numbers
+  std::vector<Decimal> excluded;                      // single numbers that are not allowed
   bool free() const {
     return !fraction && least.empty() && most.empty() && multiple_of.empty() && not_multiple_of.empty() &&
            excluded.empty();

@@ -1,5 +1,5 @@
-// A plain validator for JSON Schema 2020-12 and the differences of draft 7: each keyword as the standard defines it,
-// applied to one value at a time. Tests compare compiled constraints with it.
+// A plain validator for JSON Schema 2020-12 and the differences of draft 7. It applies each keyword as the standard
+// defines it to one value. Tests compare compiled constraints with it.
 #pragma once
 
 #include <algorithm>

@@ -16,17 +16,19 @@ struct StringBounds {
   bool lengths_only() const { return patterns.empty() && not_patterns.empty() && formats.empty() && excluded.empty(); }
 };
 
-// The regex of an enforced format; "" for one treated as an annotation, as the standard allows.
+// Returns the regex of an enforced format; "" for a format that is only an annotation, as the standard allows.
 std::string_view format_pattern(std::string_view format);
 
 // Returns true if the standard defines the format.
 bool standard_format(std::string_view format);
 
-// Texts that JSON Schema's `pattern` allows. Look-ahead is supported at the start of the pattern, directly after ^.
-// Errors: user (a regex), unsupported (a regex, too many states).
+// Returns the automaton of the texts that JSON Schema's `pattern` allows. Look-ahead is supported only at the start of
+// the pattern, directly after ^. Errors: user (an invalid regex), unsupported (a construct of the regex, too many
+// states).
 Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& limits);
 
-// Without the quotes. Errors: user (a regex), unsupported (a regex, too many states).
+// Returns the automaton of the strings within `bounds`, without the quotes. Errors: user (an invalid regex),
+// unsupported (a construct of a regex, too many states).
 Result<Dfa> string_dfa(const StringBounds& bounds, const GrammarLimits& limits, std::string_view what);
 
 }  // namespace millrace

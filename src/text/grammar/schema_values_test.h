@@ -1,5 +1,5 @@
-// Values to try on schemas: all small ones over few scalars, keys and items, and values next to the schema's own
-// constants. Also the comparison of a compiled schema with the plain validator.
+// Values for tests of schemas: all small values over a few scalars, keys and items, and values next to the constants of
+// the schema. Also compares a compiled schema with the plain validator on these values.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ inline std::vector<SchemaJson> small_scalars() {
   return out;
 }
 
-// Lists of up to three items, objects of up to three members.
+// Returns scalars, lists of up to three items, and objects of up to three members.
 inline const std::vector<SchemaJson>& small_values() {
   static const std::vector<SchemaJson> all = [] {
     std::vector<SchemaJson> out = small_scalars();
@@ -59,12 +59,12 @@ inline const std::vector<SchemaJson>& small_values() {
   return all;
 }
 
-// Integers without a decimal point: the spelling that every integer schema allows.
+// Returns the number, an integer without a decimal point, which is the spelling that every integer schema allows.
 inline SchemaJson number_of(double v) {
   return v == std::floor(v) ? SchemaJson(static_cast<int64_t>(v)) : SchemaJson(v);
 }
 
-// The constants of a schema, and values next to them.
+// Appends the constants of a schema, and values next to them, to `out`.
 inline void add_values_of(const SchemaJson& schema, std::vector<SchemaJson>& out) {
   if (schema.is_number() && std::fabs(schema.get<double>()) < 1e6) {
     const double v = schema.get<double>();
@@ -91,7 +91,8 @@ inline std::vector<SchemaJson> values_for(const SchemaJson& schema) {
 
 enum class Kept { exactly, weakened, nothing, refused };
 
-// Compares the two over all values. If `weakened` or `refused`, invalid values may be accepted too.
+// Compares the compiled schema with the plain validator on all values. If the result is `weakened`, invalid values may
+// have been accepted; if it is `refused`, the schema was not compiled and nothing was compared.
 inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<SchemaJson>& values) {
   const SchemaOracle oracle(schema);
   TextMatcher matcher(schema_of(schema.dump()));
@@ -113,7 +114,7 @@ inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<Sche
   return weakened ? Kept::weakened : Kept::exactly;
 }
 
-// A schema that must be enforced exactly.
+// Expects that the schema is enforced exactly.
 inline void expect_as_oracle(const std::string& schema) {
   const SchemaJson parsed = SchemaJson::parse(schema);
   EXPECT_EQ(compare_with_oracle(parsed, values_for(parsed)), Kept::exactly) << schema;

@@ -1,5 +1,6 @@
-// Structures: constraints composed of others, in XGrammar's JSON notation of structural tags (vLLM's `structural_tag`).
-// A tool call, for example, is a literal, a JSON Schema and a literal; reasoning is free text up to an end marker.
+// Structures: constraints composed of other constraints, in XGrammar's JSON notation of structural tags (vLLM's
+// `structural_tag`). For example, a tool call is a literal, a JSON Schema and a literal, and reasoning is free text up
+// to an end marker.
 //
 //   {"type": "sequence", "elements": [
 //     {"type": "text_until", "end": "</think>"},
@@ -9,8 +10,8 @@
 //   const_string {value}    regex {pattern}    grammar {grammar}    json_schema {json_schema}    any_text
 //   sequence {elements}     or {elements}      optional {content}   tag {begin, content, end}
 //   text_until {end}        free text up to and including the first occurrence of `end`
-//   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; at a trigger, a tag that
-//                           begins with it
+//   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; after a trigger, one of the
+//                           tags that begin with the trigger must follow
 //   tags_with_separator     {tags, separator, at_least_one, stop_after_first}
 //   fields                  {fields, close, between, end}: values with tags, see structure_fields.h
 //   any part                {weakened, strict}: notes on what this part does not enforce; with strict, an error
@@ -25,14 +26,14 @@
 
 namespace millrace {
 
-// Fills `spec`. Errors: user (not a valid structure, with the place), unsupported (size), those of the compilers of its
-// parts.
+// Fills `spec`. Errors: user (not a valid structure; the message has the place), unsupported (too large), and those of
+// the compilers of its parts.
 Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits,
                                GrammarNotes& notes);
 
-// Free text without any of `triggers`, or up to one that is followed by its rule `after` (-1: nothing). After that the
-// text is free again if `again`, and ends otherwise. `must`: a trigger is required. Triggers are not empty, and none
-// is a substring of another.
+// Returns an expression for free text that may contain triggers. A trigger must be followed by its rule `after` (-1:
+// nothing). After that, the text is free again if `again`; otherwise, it ends. `must`: at least one trigger is
+// required. Triggers must not be empty, and none may be a substring of another.
 struct Trigger {
   std::string text;
   RuleId after = -1;

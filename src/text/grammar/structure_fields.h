@@ -6,8 +6,8 @@
 //
 //   <parameter=a>\n  free text  </parameter>\n  <parameter=b>\n  content  \n</parameter>\n  </function>
 //
-// A field without `content` is free text. Its `close` counts only together with what may follow it: one of `between`,
-// then the tag of a field that may be next, or `end`. The free text may therefore contain `close`.
+// A field without `content` is free text. Free text ends with `close` only if `close` is followed by one of `between`
+// and the tag of a possible next field, or by `end`. The free text itself may therefore contain `close`.
 //   head   a structure between `open` and the value; optional
 //   tail   text between content and `close`; optional
 #pragma once
@@ -27,14 +27,14 @@ struct FieldList {
     std::string open, tail;
     bool required = false;
     std::optional<ExprId> head;
-    std::optional<ExprId> content;  // none: free text
+    std::optional<ExprId> content;  // nullopt: free text
   };
   std::string close, end;
   std::vector<std::string> between;
   std::vector<Field> fields;
 };
 
-// Reads everything except `head` and `content`. Errors: user, with the place.
+// Reads all members except `head` and `content`. Errors: user; the message has the place.
 Result<FieldList> read_field_list(const nlohmann::ordered_json& json, const std::string& where);
 
 // Errors: user (a tag is empty, or part of another), unsupported (size).

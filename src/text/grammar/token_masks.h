@@ -1,16 +1,17 @@
 // TokenMasks: the tokens that a grammar state allows, computed once per state and cached (XGrammar: Dong et al., 2024,
-// arXiv 2411.15100). Nearly every token can be decided from the state alone; those that run past the end of the state's
-// rule ("exits") depend on the caller of the rule and are checked when the mask is used, from the exit on.
+// arXiv 2411.15100). For nearly every token, the state alone decides. Tokens that continue after the end of the state's
+// rule (an "exit") depend on the caller of the rule. They are checked from the exit on, when the mask is used.
 //
 //   state inside a string:   abc    allowed                       bits
 //                            ab"    closes it                     bits, an exit token
 //                            ",     closes it and continues       an exit: trie node of `"`, walked with the caller
 //
-// A rule's ticks (see expr.h) are counted on the floor: a token with t ticks, after which a to b more are possible, is
-// allowed if the bounds of the call include some number from t + a to t + b. One StateMask serves all lengths.
+// The ticks of a rule (see expr.h) are counted on a floor (see parse_table.h). If a token has t ticks, and a to b
+// further ticks are possible after it, the token is allowed if some number from t + a to t + b is within the bounds of
+// the call. One StateMask thus serves all lengths.
 //
-// States of equal rules share a mask, across grammars. The cache is bounded in bytes and evicts the least recently used
-// masks. Thread-safe.
+// States of equal rules share a mask, also across grammars. The bytes of the cache are limited; the least recently used
+// masks are evicted. Thread-safe.
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ namespace millrace {
 
 struct StateMask {
   struct Exit {
-    uint32_t node = 0;  // node of the trie, with children
-    uint8_t ticks = 0;  // ticks of a counted rule
+    uint32_t node = 0;  // node of the trie at which the rule may end; it has children
+    uint8_t ticks = 0;  // ticks up to this node, in a counted rule
   };
   struct Least {  // a token that needs room for `ticks` ticks
     TokenId token = 0;
@@ -39,16 +40,17 @@ struct StateMask {
     TokenId token = 0;
     uint32_t least = 0, most = 0;
   };
-  // Allowed if need is 0 and room at least most_ticks. Stored as a list if they are few, else as bits.
+  // Tokens that are allowed if `need` is 0 and `room` is at least most_ticks. Few tokens are stored in `list`, many in
+  // `bits`.
   std::vector<uint64_t> bits;
   std::vector<TokenId> list;
   // In a counted rule, the tokens that depend on the call's need and room; each is in one of the two lists.
-  std::vector<Least> counted_open;    // depends only on room; most ticks first
-  std::vector<Counted> counted_some;  // all parses of a token in a row: one of them has to fit
+  std::vector<Least> counted_open;    // tokens that depend only on room; most ticks first
+  std::vector<Counted> counted_some;  // the parses of a token are consecutive; one of them has to fit
   std::vector<Exit> exits;
   uint32_t most_ticks = 0;
-  ParseBound exceeded = ParseBound::none;  // if set, there is no mask: walk the vocabulary with the set
-  int64_t work = 0;                        // to compute it, in units of ParseTable
+  ParseBound exceeded = ParseBound::none;  // if set, there is no mask; walk the vocabulary with the set instead
+  int64_t work = 0;                        // work of computing the mask, in units of ParseTable
 
   size_t bytes() const {
     return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) + counted_open.size() * sizeof(Least) +
@@ -67,11 +69,11 @@ class TokenMasks {
     std::lock_guard lock(mutex_);
     return ++grammars_;
   }
-  // The mask of one state; `grammar_id` identifies the grammar for masks that cannot be shared.
+  // Returns the mask of one state. `grammar_id`: identifies the grammar for masks that cannot be shared.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state);
-  // Computes that mask in pieces of at most about `units` of work, and subtracts the work done from `units`. Null: the
-  // mask is not complete; the next call with the same `work` continues it.
+  // Variant that does at most about `units` of work and subtracts the work done from `units`. Returns null if the mask
+  // is not complete; the next call with the same `work` continues the computation.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state, std::shared_ptr<StateMaskWork>& work, int64_t& units);
 
@@ -96,7 +98,7 @@ class TokenMasks {
   std::list<uint64_t> uses_;                        // most recently used first
 };
 
-// A walk over nodes [first, last) of the trie, which may pause with its table.
+// A walk over nodes [first, last) of the trie. It pauses when its table pauses.
 struct TrieWalk {
   uint32_t at = 0, last = 0;
   int64_t visited = 0;
@@ -110,8 +112,8 @@ struct TrieWalk {
 };
 
 // Calls visit(node, set) once for every node of the walk that the table can reach. Stops early if a bound of the table
-// is hit: see ParseTable::exceeded(). Returns false if the table has paused: call it again with a new slice. Known
-// steps use the slice too; they are charged when the walk is over.
+// is hit; see ParseTable::exceeded(). Returns false if the table has paused; call it again with a new slice. Cached
+// steps also use the slice, and are charged when the walk is over.
 template <typename Visit>
 bool run_walk(const TokenTrie& trie, ParseTable& table, TrieWalk& walk, Visit visit) {
   constexpr int64_t kPart = 1024;

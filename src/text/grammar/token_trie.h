@@ -5,7 +5,7 @@
 //   byte  (root)  a    b    c     b
 //   depth   0     1    2    2     1
 //
-// Control tokens, unused tokens, tokens without bytes and tokens longer than kMaxTokenBytes are left out: they are
+// Control tokens, unused tokens, tokens without bytes and tokens longer than kMaxTokenBytes are left out, so they are
 // never part of constrained text.
 #pragma once
 
@@ -25,7 +25,7 @@ class TokenTrie {
  public:
   static constexpr size_t kMaxTokenBytes = 250;
 
-  // `pieces` by id; empty ones are skipped.
+  // `pieces`: the bytes of each token, by id; tokens without bytes are skipped.
   explicit TokenTrie(const std::vector<std::string>& pieces);
 
   struct Node {
@@ -55,7 +55,7 @@ class TokenTrie {
   std::string text_;  // bytes of the tokens in the trie, by id
 };
 
-// The text of each token, as input of the TokenTrie.
+// Returns the bytes of each token, by id, as input of a TokenTrie.
 std::vector<std::string> constrained_pieces(const Tokenizer& tokenizer);
 
 }  // namespace millrace

@@ -1,11 +1,11 @@
-// An automaton without structure to compress, for tests of the bytes that tables are charged.
+// An automaton whose table cannot be compressed, for tests of the bytes that tables are charged.
 #pragma once
 
 #include "text/grammar/dfa.h"
 
 namespace millrace::testing {
 
-// Every byte leads from state s to another state: s + byte + shift, modulo `states`. All states accept.
+// Returns an automaton in which each byte leads from state s to s + byte + shift, modulo `states`. All states accept.
 inline Dfa wide_dfa(int32_t states, int32_t shift) {
   Dfa wide;
   wide.classes = 256;

@@ -1,7 +1,7 @@
 // The syntax tree of a template. Immutable after parsing; shared by all renders.
 //
 // Variable names are numbered (Ast::names), so that a scope is a short array searched by number. Every node stores the
-// height of its subtree; the parser bounds it, so that walking the tree cannot overflow the stack.
+// height of its subtree. The parser limits the height, so that walking the tree cannot overflow the stack.
 #pragma once
 
 #include <deque>
@@ -21,7 +21,7 @@ enum class ExprType : uint8_t {
   dict,       // children: key, value, key, value ...
   attribute,  // children[0] . text
   item,       // children[0] [ children[1] ]
-  slice,      // children[0] [ children[1] : children[2] : children[3] ], null if omitted
+  slice,      // children[0] [ children[1] : children[2] : children[3] ]; an omitted child is null
   call,       // children[0] ( args )
   filter,     // children[0] | text ( args ); children[0] is null in a filter block
   test,       // children[0] is text ( args )
@@ -32,7 +32,7 @@ enum class ExprType : uint8_t {
   logical_and,
   logical_or,
   logical_not,
-  conditional,  // children[0] if children[1] else children[2] (null: undefined)
+  conditional,  // children[0] if children[1] else children[2]; null: undefined
 };
 
 enum class Op : uint8_t { add, sub, mul, div, floordiv, mod, pow, neg, pos, eq, ne, lt, le, gt, ge, in, not_in };
@@ -63,7 +63,7 @@ struct Expr {
 enum class StmtType : uint8_t {
   text,          // value
   print,         // values
-  branch,        // bodies[i] under conditions[i]; one more body than conditions: else
+  branch,        // bodies[i] if conditions[i]; a body after the last condition is the else branch
   loop,          // for target in expr if condition: bodies[0], else bodies[1]
   assign,        // target = expr
   assign_block,  // target = bodies[0] through filters
@@ -71,7 +71,7 @@ enum class StmtType : uint8_t {
   call_block,    // expr is the call, macro its caller
   filter_block,
   with,   // targets = values, bodies[0]
-  scope,  // bodies[0] in its own scope (block, generation, autoescape)
+  scope,  // bodies[0] in a separate scope (block, generation, autoescape)
   break_loop,
   continue_loop,
 };
@@ -94,7 +94,7 @@ struct MacroDef {
   std::vector<std::string> parameter_names;
   std::vector<ExprPtr> defaults;  // defaults of the last parameters
   Body body;
-  int caller = -1, kwargs = -1, varargs = -1;  // names, if the body uses them
+  int caller = -1, kwargs = -1, varargs = -1;  // numbers of these names; -1: the body does not use them
 };
 
 struct Stmt {
@@ -102,7 +102,7 @@ struct Stmt {
   int line = 0;
   int height = 1;
   bool recursive = false;   // loop
-  bool root_scope = false;  // scope: sees only the variables of the whole template
+  bool root_scope = false;  // scope: only the variables of the whole template are visible
   Value value;
   ExprPtr expr;
   ExprPtr condition;

@@ -1,5 +1,5 @@
-// Converts a conversation to the variables that a chat template expects, with Hugging Face's names: messages, tools,
-// documents, add_generation_prompt, bos_token, eos_token.
+// Converts a conversation to the variables of a chat template, with Hugging Face's names: messages, tools, documents,
+// add_generation_prompt, bos_token, eos_token.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// The template of models that have none (ChatML).
+// The template for models that have none (ChatML).
 extern const std::string_view kFallbackChatTemplate;
 
 struct ChatMessage {
@@ -32,7 +32,8 @@ struct ChatContextOptions {
 
 nlohmann::ordered_json to_json(const std::vector<ChatMessage>& messages);
 
-// Errors: user (`messages` is not an array of objects with a role, tools is not an array ...).
+// Returns the variables as one JSON object. Errors: user (`messages` is not an array of objects with a role, tools is
+// not an array ...).
 Result<nlohmann::ordered_json> chat_context(const nlohmann::ordered_json& messages, const ChatContextOptions& options);
 
 }  // namespace millrace

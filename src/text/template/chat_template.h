@@ -28,8 +28,8 @@ namespace millrace {
 
 struct TemplateLimits {
   int64_t source_bytes = int64_t{4} << 20;
-  int64_t steps = 20'000'000;                 // nodes evaluated, plus one per 16 bytes or element handled
-  int64_t depth = 800;                        // evaluator frames, macro recursion included
+  int64_t steps = 20'000'000;                 // evaluated nodes, plus one step per element or 16 bytes processed
+  int64_t depth = 800;                        // evaluator frames, including macro recursion
   int64_t nesting = 200;                      // nested brackets, operators and blocks in the source
   int64_t output_bytes = int64_t{64} << 20;   // rendered text, and any intermediate string
   int64_t memory_bytes = int64_t{512} << 20;  // values alive at once
@@ -39,9 +39,9 @@ struct RenderOptions {
   // The time that strftime_now formats, in seconds since the Unix epoch, as UTC. Empty: the system clock in the local
   // time zone.
   std::optional<int64_t> now_unix_seconds;
-  // Set by another thread to end the render with the error `cancelled`. Null: none.
+  // Another thread sets this flag to end the render with the error `cancelled`. Null: no flag.
   const std::atomic<bool>* cancelled = nullptr;
-  // When the render ends with the error `resource`. Empty: no time limit.
+  // Time at which the render ends with the error `resource`. Empty: no time limit.
   std::optional<std::chrono::steady_clock::time_point> until;
 };
 
@@ -54,8 +54,8 @@ class ChatTemplate {
   // Errors: corrupt (syntax, with the line), unsupported (include, import, extends), resource (a limit).
   static Result<ChatTemplate> parse(std::string_view source, const TemplateLimits& limits = {});
 
-  // `context` is an object; each key becomes a variable. Errors: corrupt (raise_exception with the template's message,
-  // or any evaluation error, with the line), resource (a limit).
+  // Renders the template. `context`: an object; each key becomes a variable. Errors: corrupt (raise_exception, with the
+  // template's message, or any evaluation error, with the line), resource (a limit), cancelled.
   Result<std::string> render(const nlohmann::ordered_json& context, const RenderOptions& options = {}) const;
 
  private:

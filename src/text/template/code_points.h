@@ -1,5 +1,5 @@
-// Python's view of text, where positions are code points, on UTF-8 storage. A byte that is not part of a valid sequence
-// counts as one code point and is preserved, so that no input is rejected and slicing never loses bytes.
+// Python's operations on text, with positions in code points, for text stored as UTF-8. A byte that is not part of a
+// valid sequence counts as one code point and is preserved, so that no input is rejected and slicing never loses bytes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace millrace::jinja {
 
-constexpr char32_t kInvalidByte = 0xDC00;  // decode() returns kInvalidByte + byte for a stray byte
+constexpr char32_t kInvalidByte = 0xDC00;  // decode() returns kInvalidByte + byte for an invalid byte
 
 // Decodes the code point at `pos` (pos < text.size()) and moves `pos` past it.
 char32_t decode(std::string_view text, size_t& pos);
@@ -31,7 +31,7 @@ std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);        // str.title
-std::string title_words(std::string_view text);  // the title filter: words begin after space, - ( [ { <
+std::string title_words(std::string_view text);  // Jinja's filter title: words begin after space, - ( [ { <
 
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);

@@ -1,6 +1,6 @@
-// The part of the parser for expressions, and the token cursor that both parts share.
-// Precedence, loosest first: if-else, or, and, not, comparisons and in, + -, ~, * / // %, **, unary, then calls,
-// subscripts, filters and tests.
+// ExpressionParser: the base class of the parser. It parses expressions and has the token cursor. Precedence, loosest
+// first: if-else, or, and, not, comparisons and in, + -, ~, * / // %, **, unary, then calls, subscripts, filters and
+// tests.
 #pragma once
 
 #include <initializer_list>
@@ -51,7 +51,7 @@ class ExpressionParser {
   ExprPtr constant(Value value, int line) const;
 
   ExprPtr expression(bool with_condition = true);
-  // One expression, or a tuple if commas follow; `stop` is a name that ends it.
+  // Parses one expression, or a tuple if commas follow. `stop`: a name that ends the tuple.
   ExprPtr tuple(bool with_condition = true, std::string_view stop = {}, bool in_brackets = false);
   ExprPtr filters(ExprPtr e, bool begin_inline);
   ExprPtr postfix(ExprPtr e);

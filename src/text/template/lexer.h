@@ -1,8 +1,8 @@
-// Splits a template into tokens and applies whitespace control: a data token is exactly the text to print.
+// Splits a template into tokens and applies whitespace control, so that a data token is exactly the text to print.
 //
 //   text {%- if x -%} text {{ y }} text {# note #} {% raw %} {{ as is }} {% endraw %}
 //
-//   -   strips whitespace on its side                 +   keeps it, against the settings below
+//   -   strips whitespace on its side                 +   keeps whitespace that the next settings would remove
 //   trim_blocks: the newline directly after %} or #} is removed
 //   lstrip_blocks: blanks between the start of a line and {% or {# are removed
 // One newline at the very end of the source is removed; \r\n and \r count as \n.
@@ -23,7 +23,7 @@ enum class TokenType : uint8_t {
   block_begin,
   block_end,
   name,
-  string,  // text is the value, escapes resolved
+  string,  // text is the value, with resolved escapes
   integer,
   floating,
   op,  // text is the operator as written
@@ -38,7 +38,7 @@ struct Token {
   double number = 0;
 };
 
-// Throws Failure with the line.
+// Throws Failure, which has the line.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace millrace::jinja

@@ -1,9 +1,10 @@
-// The tables of functions that templates can call: filters, tests, methods and globals. One line each: name,
-// parameters, function.
+// The tables of functions that templates can call: filters, tests, methods and globals. Each function is one line:
+// name, parameters, function.
 //
-// `parameters` lists names in order, separated by spaces; "?" after a name makes it optional (its value is absent if
-// not given), "/" at the front makes all of them positional-only. The value that a filter, test or method applies to is
-// the first argument and is not listed. Functions with `variadic` receive the arguments unbound.
+// `parameters` lists names in order, separated by spaces. "?" after a name makes the parameter optional; its value is
+// then absent if the call omits it. "/" at the front makes all parameters positional-only. The value that a filter,
+// test or method is applied to is passed as `self` and not listed. `variadic` functions receive the arguments as
+// written.
 #pragma once
 
 #include <span>
@@ -24,7 +25,7 @@ const Native* find_filter(std::string_view name);
 const Native* find_test(std::string_view name);
 const Native* find_method(const Value& self, std::string_view name);
 const Native* find_global(std::string_view name);
-// Methods that modify a list or a dict; the sandbox rejects them.
+// Returns true for methods that modify a list or a dict, which the sandbox rejects.
 bool is_mutating_method(const Value& self, std::string_view name);
 
 std::span<const Native> text_filters();
@@ -33,7 +34,7 @@ std::span<const Native> selection_filters();
 
 Value call_native(Runtime& rt, const Native& native, const Value& self, Args& args);
 
-// Type-checked access to arguments; `what` names the function in error messages.
+// Return an argument after a check of its type. `what`: name of the function, for messages.
 Int int_arg(const Value& v, const char* what);
 Int int_arg(const Value& v, const char* what, Int otherwise);
 bool bool_arg(const Value& v, bool otherwise);

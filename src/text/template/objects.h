@@ -1,4 +1,4 @@
-// Values of templates that are not plain data: namespaces, callables, the loop variable.
+// Template values that are not plain data: namespaces, callables, the loop variable.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class Namespace final : public Object {
   std::vector<std::pair<std::string, Value>> attributes_;
 };
 
-// A filter, test or global function used as a value, or a method bound to its value.
+// A filter, test or global function used as a value, or a method bound to the value it is called on.
 class BoundNative final : public Object {
  public:
   BoundNative(const Native& native, Value self) : native_(native), self_(std::move(self)) {}

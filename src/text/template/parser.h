@@ -8,7 +8,7 @@
 
 namespace millrace::jinja {
 
-// `nesting` bounds the nesting of brackets, operators and blocks. Throws Failure.
+// `nesting`: maximum nesting of brackets, operators and blocks. Throws Failure.
 std::shared_ptr<const Ast> parse(std::string_view source, int nesting);
 
 }  // namespace millrace::jinja

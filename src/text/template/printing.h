@@ -1,4 +1,4 @@
-// Values as text: Python's str(), repr(), and json.dumps().
+// Converts values to text, like Python's str(), repr() and json.dumps().
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct JsonStyle {
 };
 std::string to_json(Runtime& rt, const Value& v, const JsonStyle& style);
 
-// '%' formatting of str, and str.format; both reject widths that would make a text too long.
+// Format text like Python's '%' operator and str.format(). Both reject widths for which the text would be too long.
 std::string percent_format(Runtime& rt, std::string_view format, const Value& args);
 std::string brace_format(Runtime& rt, std::string_view format, Args& args);
 std::string format_value(Runtime& rt, const Value& v, std::string_view spec);  // format(v, spec)

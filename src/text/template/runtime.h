@@ -1,7 +1,7 @@
-// The state of one render: the scopes, the arena of objects, the budget, and the interpreter of the tree.
+// Runtime: the state of one render (scopes, the arena of objects, the budget) and the interpreter of the tree.
 //
-// Scoping follows Jinja2: `set` inside a for loop, a macro, a with or a set block is local to it; `if` has no scope; a
-// loop starts each iteration with a fresh scope.
+// Scoping follows Jinja2. A `set` inside a for loop, a macro, a with or a set block is local to that block; `if` has no
+// scope. A loop starts each iteration with a new scope.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@
 namespace millrace::jinja {
 
 struct Scope {
-  std::vector<std::pair<int, Value>> variables;  // by number of the name
+  std::vector<std::pair<int, Value>> variables;  // pairs of a name's number and a value
   std::shared_ptr<Scope> parent;
 
-  const Value* find(int name) const;  // in this scope only
+  const Value* find(int name) const;  // searches this scope only; null: absent
   void set(int name, Value value);
 };
 using ScopePtr = std::shared_ptr<Scope>;
@@ -35,7 +35,7 @@ class Runtime {
 
   std::string render(const nlohmann::ordered_json& context);
 
-  // Creating values.
+  // Functions that create values.
   Value string(std::string text, bool markup = false);
   Value sequence(std::vector<Value> items, SequenceType type = SequenceType::list);
   Value tuple(std::vector<Value> items) { return sequence(std::move(items), SequenceType::tuple); }
@@ -51,7 +51,7 @@ class Runtime {
   }
   Value undefined(Missing missing, const Value& owner, std::string what);
 
-  // Using values.
+  // Functions that use values.
   std::vector<Value> iterate(const Value& v);  // fails if `v` is not iterable; exhausts a generator
   Int length(const Value& v);
   Value attribute(const Value& v, std::string_view name);  // v.name
@@ -60,7 +60,7 @@ class Runtime {
   Value apply_filter(std::string_view name, const Value& v, Args& args);
   bool apply_test(std::string_view name, const Value& v, Args& args);
 
-  // Evaluation.
+  // Functions that evaluate expressions and execute statements.
   Value eval(const Expr& e, const ScopePtr& scope);
   enum class Flow { next, break_loop, continue_loop };
   Flow execute(const Body& body, const ScopePtr& scope, std::string& out);
@@ -68,7 +68,7 @@ class Runtime {
   Value call_macro(const MacroDef& macro, const ScopePtr& defined_in, Args& args);
   void write(std::string_view text, std::string& out);
 
-  // One level of recursion during its lifetime.
+  // Counts one level of recursion during its lifetime.
   struct Level {
     explicit Level(Runtime& rt) : runtime(rt) {
       if (++rt.depth_ > rt.limits_.depth) rt.too_deep();
@@ -107,7 +107,7 @@ class Runtime {
   RenderOptions options_;
   int64_t depth_ = 0;
   std::vector<std::unique_ptr<Object>> arena_;
-  std::vector<const Value*> root_;  // by name: the context's variables
+  std::vector<const Value*> root_;  // the context's variables, by number of the name
   std::vector<Value> root_values_;
 };
 

@@ -1,7 +1,8 @@
 // TextSearch: finds a needle in texts in linear time (Knuth, Morris, Pratt 1977), and charges for every byte it reads.
-// std::string_view::find() may take time proportional to text times needle, which one charge for the text does not pay.
+// std::string_view::find() may need time proportional to text times needle, while the budget is charged for the text
+// only.
 //
-// A render creates one for a needle and then calls find() or rfind() any number of times. Not thread-safe.
+// A render creates one object per needle and then calls find() or rfind() any number of times. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,14 @@ namespace millrace::jinja {
 
 class TextSearch {
  public:
-  // `needle` must outlive the search. Fails with a resource error if the budget is exhausted.
+  // `needle` must outlive the object. Searches fail with a resource error if the budget is exhausted.
   TextSearch(std::string_view needle, Budget& budget) : needle_(needle), budget_(budget) {}
   ~TextSearch() { budget_.memory += bytes_; }
   TextSearch(const TextSearch&) = delete;
 
-  // The first occurrence at or after `from`; npos if there is none. Charges for the bytes up to its end.
+  // Returns the first occurrence at or after `from`; npos if there is none. Charges for the bytes up to its end.
   size_t find(std::string_view text, size_t from = 0);
-  // The last occurrence; npos if there is none. Charges for the bytes from its beginning.
+  // Returns the last occurrence; npos if there is none. Charges for the bytes from its beginning.
   size_t rfind(std::string_view text);
 
  private:
@@ -38,7 +39,7 @@ class TextSearch {
   int64_t bytes_ = 0;
 };
 
-// True if both texts are equal; charges for the bytes that are compared.
+// Returns true if both texts are equal. Charges for the bytes that are compared.
 inline bool equal_texts(std::string_view a, std::string_view b, Budget& budget) {
   if (a.size() != b.size()) return false;
   if (a.size() >= 16) budget.spend_bytes(a.size());

@@ -2,17 +2,17 @@
 //
 //   Value (32 bytes, copied freely)
 //     none, boolean, integer (128 bit, overflow is an error), floating
-//     undefined        result of a missing name or key; records which, for the message
+//     undefined        result of a missing name or key, which it records for messages
 //     string           StringObject, immutable, reference-counted
-//     sequence         SequenceObject, likewise
-//     dict             DictObject, likewise
+//     sequence         SequenceObject, immutable, reference-counted
+//     dict             DictObject, immutable, reference-counted
 //     object           Object: namespace, macro, loop, bound method ...; owned by the Runtime's arena
-//     absent           an argument that was not given; never visible to a template
+//     absent           an argument that the call omits; never visible to a template
 //
-// Immutable values cannot form cycles, and their nesting is bounded on creation, so releasing one has bounded
-// recursion. Only namespaces are mutable; they live in the arena until the render ends.
+// Immutable values cannot form cycles, and their nesting is limited on creation, so releasing a value has bounded
+// recursion. Only namespaces are mutable; they exist in the arena until the render ends.
 //
-// Not thread-safe; values belong to one render. Constants of a parsed template are shared between renders: their
+// Not thread-safe: values belong to one render. Constants of a parsed template are shared between renders; their
 // reference count is frozen (kFrozen), so they are never written.
 #pragma once
 
@@ -39,8 +39,8 @@ struct Failure {
 [[noreturn]] void fail(std::string message);           // an error in the template
 [[noreturn]] void fail_resource(std::string message);  // a limit was reached
 
-// The remaining resources of a render. Charged before the work is done.
-// The clock and the cancel flag are looked at once in kStepsPerLook steps.
+// The remaining resources of a render. They are charged before the work is done. The clock and the cancel flag are read
+// once in kStepsPerLook steps.
 struct Budget {
   int64_t steps = 0;
   int64_t memory = 0;
@@ -72,7 +72,7 @@ constexpr int32_t kMaxValueDepth = 200;
 struct Counted {
   int32_t refs = 0;
   int32_t depth = 0;         // nesting below this value
-  Budget* budget = nullptr;  // `bytes` are returned to it
+  Budget* budget = nullptr;  // the destructor returns `bytes` to this budget
   int64_t bytes = 0;
   virtual ~Counted() {
     if (budget) budget->memory += bytes;
@@ -127,7 +127,7 @@ class Value {
     return v;
   }
   static Value of(Counted* counted, Kind kind);  // string, sequence or dict
-  // `what` is the missing name (null: unknown); `owner` is a static type name.
+  // `what`: the missing name; null: unknown. `owner`: a static type name.
   static Value undefined(Missing missing, const char* owner, StringObject* what);
   static Value undefined();
 
@@ -180,7 +180,7 @@ class Value {
 
 struct StringObject final : Counted {
   std::string text;
-  bool markup = false;  // made by escape or safe: not escaped again
+  bool markup = false;  // result of the filter escape or safe, which is not escaped again
 };
 
 // A generator yields its items once and has no length; views are the results of dict.keys() etc.
@@ -209,7 +209,7 @@ struct Args {
 
 class Runtime;
 
-// A value with behaviour: see objects.h.
+// A value with behaviour; see objects.h.
 class Object {
  public:
   virtual ~Object() = default;
@@ -217,7 +217,7 @@ class Object {
   virtual std::string repr(Runtime& rt) const = 0;
   virtual bool callable() const { return false; }
   virtual Value call(Runtime& rt, Args& args);
-  // Absent if there is no such attribute.
+  // Returns absent if there is no such attribute.
   virtual Value attribute(Runtime& rt, std::string_view name) { return Value::absent(); }
 };
 

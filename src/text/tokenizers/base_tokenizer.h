@@ -1,6 +1,6 @@
-// BaseTokenizer: shared by all algorithms: special tokens, BOS / EOS, the bytes of each token, decoding. Subclasses
-// implement encode_text() for a fragment without special tokens. WordCache and Workspace let the merging tokenizers
-// reuse memory between calls; they never change results.
+// BaseTokenizer: the base class of all algorithms. It handles special tokens, BOS and EOS, the bytes of each token, and
+// decoding. Subclasses implement encode_text() for a fragment without special tokens. With WordCache and Workspace, the
+// merging tokenizers reuse results and memory between calls; encoded tokens do not depend on them.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@
 
 namespace millrace {
 
-// How much is encoded between two calls of work_is_over().
+// Number of words or characters that are encoded between two calls of work_is_over().
 constexpr size_t kWordsPerLook = 1024, kCharactersPerLook = 4096;
 
-// Maps words to ids; direct-mapped, one cache line per entry. Collisions overwrite; long words are not cached.
+// Maps words to ids. The cache is direct-mapped, with one cache line per entry; a collision overwrites the entry. Long
+// words are not cached.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 22, kMaxIds = 10;
@@ -41,7 +42,7 @@ class WordCache {
     h = (h ^ rest) * 0xD6E8FEB86659FD93ull;
     return h ^ h >> 29;
   }
-  // Appends the ids of `word` and returns true, or returns false.
+  // If `word` is cached, appends its ids to `out` and returns true; else returns false.
   bool find(std::string_view word, uint64_t hash, std::vector<TokenId>& out) const {
     if (entries_.empty() || word.size() > kMaxBytes) return false;
     const Entry& entry = entries_[hash & (kEntries - 1)];
@@ -78,7 +79,7 @@ struct Workspace {
   std::string text;
 };
 
-// Free list of workspaces; grows to the maximum number of concurrent calls.
+// A free list of workspaces. It grows to the maximum number of concurrent calls.
 class WorkspacePool {
  public:
   class Lease {
@@ -130,25 +131,26 @@ class BaseTokenizer : public Tokenizer {
   const TokenizerSpec& spec() const override { return spec_; }
 
  protected:
-  // How encode_text() treats the start and the form of a text.
+  // Properties of a text for encode_text().
   struct TextForm {
-    bool space_prefix = false;  // the spec's space prefix applies here
+    bool space_prefix = false;  // the spec's space prefix is added before the text
     bool normalized = false;    // the text is a part of the result of normalized_form()
   };
   // Appends the ids of `text`, which contains no special token.
   virtual void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const = 0;
-  // Returns `text` after the spec's normalizers, in which tokens with the flag `normalized` are matched.
+  // Returns the result of the spec's normalizers for `text`. Tokens with the flag `normalized` are matched in this
+  // result.
   virtual std::string normalized_form(std::string_view text) const { return normalize(text); }
-  // Called at the end of a subclass's construction, when normalized_form() can be called.
+  // A subclass must call this at the end of its constructor, when normalized_form() can be called.
   void add_normalized_tokens();
-  // True if decoding removes the added space at the start of each prefixed fragment.
+  // Returns true if decoding removes the added space at the start of each prefixed fragment.
   virtual bool has_space_prefix() const { return false; }
 
   TokenType type(TokenId id) const {
     return spec_.types.empty() ? TokenType::normal : spec_.types[static_cast<size_t>(id)];
   }
   bool in_vocab(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec_.tokens.size(); }
-  // NFC, NFKC etc., then the literal replacements.
+  // The normalizer is a normal form (NFC, NFKC ...), followed by the literal replacements.
   bool has_normalizer() const;
   std::string normalize(std::string_view text) const;
 
@@ -162,14 +164,14 @@ class BaseTokenizer : public Tokenizer {
   SpecialTokens special_;
 };
 
-// The factories, one per file; Tokenizer::create has already validated the common fields.
+// The factories, one per file. Tokenizer::create() validates the common fields before it calls them.
 Result<std::unique_ptr<Tokenizer>> create_bpe_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_spm_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_unigram_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_wordpiece_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_rwkv_tokenizer(TokenizerSpec spec);
 
-// The byte of a token spelled <0xNN>, or -1.
+// Returns the byte of a token spelled <0xNN>, or -1.
 int byte_token_value(std::string_view token);
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 

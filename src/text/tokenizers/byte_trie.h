@@ -1,6 +1,6 @@
-// ByteTrie: maps byte strings to int32 values, for longest-prefix matching (special tokens, unigram pieces). Built
-// once, then immutable and shared between threads. Children are in one flat open-addressing table keyed by (node,
-// byte), so memory is proportional to the bytes inserted.
+// ByteTrie: maps byte strings to int32 values, for longest-prefix matching of special tokens and unigram pieces. It is
+// built once, then immutable and shared between threads. Children are stored in one open-addressing table with the key
+// (node, byte), so memory is proportional to the inserted bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class ByteTrie {
  public:
   ByteTrie() : values_(1, -1), slots_(16, Slot{kFree, 0}) {}
 
-  // Keeps the first value of a repeated key. `value` >= 0; `key` not empty.
+  // Inserts a key that is not empty, with `value` >= 0. Keeps the first value of a repeated key.
   void insert(std::string_view key, int32_t value) {
     uint32_t node = 0;
     for (char c : key) {
@@ -31,7 +31,7 @@ class ByteTrie {
     if (values_[node] < 0) values_[node] = value;
   }
 
-  // Child of `node` (0 is the root), or -1.
+  // Returns the child of `node` (0 is the root), or -1.
   int64_t child(uint32_t node, uint8_t byte) const {
     if (node == 0) return root_[byte];
     const uint64_t key = uint64_t{node} << 8 | byte;

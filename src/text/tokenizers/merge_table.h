@@ -1,9 +1,9 @@
-// MergeTable: the merge loop of byte-level BPE and SentencePiece BPE. Symbols are ints: token ids, or numbers above
-// them for strings that occur only inside merges. Pairs of symbols have a rank; the pair with the lowest rank is merged
-// first, leftmost on ties (Sennrich et al. 2016, arXiv:1508.07909). Immutable after building, shared between threads;
-// the scratch belongs to one call.
+// MergeTable: the merge loop of byte-level BPE and SentencePiece BPE. Symbols are ints: token ids, or larger numbers
+// for strings that occur only inside merges. A pair of symbols may have a rank. The pair with the lowest rank is merged
+// first, the leftmost on ties (Sennrich et al. 2016, arXiv:1508.07909). The table is immutable after building and
+// shared between threads; MergeScratch belongs to one call.
 //
-// Short words scan an array of ranks; long words use a heap over a linked list, O(n log n).
+// Short words scan an array of ranks. Long words use a heap over a linked list, in O(n log n).
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// A run of bytes [previous end, end) with its symbol; -1: no symbol, never merges.
+// A run of bytes [previous piece's end, end) with its symbol; -1: no symbol, the piece is never merged.
 struct MergePiece {
   int32_t symbol;
   uint32_t end;
@@ -25,14 +25,14 @@ struct MergeScratch {
   };
   std::vector<int32_t> previous, next;
   std::vector<Candidate> heap;
-  uint64_t steps = 0;  // candidates examined, for complexity tests
+  uint64_t steps = 0;  // number of examined candidates, for complexity tests
 };
 
 class MergeTable {
  public:
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
-  // Keeps the first of a repeated pair. Symbols >= 0.
+  // Adds a pair of symbols >= 0. Keeps the first rank of a repeated pair.
   void add(int32_t left, int32_t right, uint32_t rank, int32_t merged);
   void reserve(size_t pairs);
 

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Byte strings by id, packed.
+// Byte strings by id, stored in one buffer.
 class PackedStrings {
  public:
   void push(std::string_view text) {

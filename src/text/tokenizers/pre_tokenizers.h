@@ -1,7 +1,7 @@
-// PreTokenizer: splits text into words, within which BPE merges. A pipeline of stages; each stage splits every piece of
-// the previous one at the matches of one pattern (matches and the gaps between them both become pieces). Selected by
-// the name in a GGUF (tokenizer.ggml.pre) or built from the regexes of a tokenizer.json. Immutable, shared between
-// threads.
+// PreTokenizer: splits text into words; BPE merges only within a word. It is a pipeline of stages. Each stage splits
+// every piece of the previous stage at the matches of one pattern; the matches and the gaps between them become pieces.
+// It is selected by the name in a GGUF (tokenizer.ggml.pre) or built from the regexes of a tokenizer.json. Immutable,
+// shared between threads.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace millrace {
 
 class PreTokenizer {
  public:
-  // "" and "default" are GGUF's fallback. Error: unsupported, by name.
+  // "" and "default" select GGUF's fallback. Errors: unsupported (an unknown name, which the message has).
   static Result<PreTokenizer> from_name(std::string_view name);
   static Result<PreTokenizer> from_patterns(const std::vector<std::string>& patterns);
 
-  // Fills `ends` with the end offset of each word, ascending, the last equal to text.size(); none for an empty text.
-  // `scratch` is working memory. text.size() < 2^32. Takes time proportional to the text's length.
+  // Fills `ends` with the end offsets of the words, ascending; the last is text.size(). An empty text has no words.
+  // `scratch`: working memory. text.size() < 2^32. Takes time proportional to the text's length.
   void split(std::string_view text, std::vector<uint32_t>& ends, std::vector<uint32_t>& scratch) const;
 
  private:
@@ -37,7 +37,7 @@ class PreTokenizer {
   std::vector<Stage> stages_;
 };
 
-// The patterns of a named pre-tokenizer, in order; empty if the name is unknown.
+// Returns the patterns of a named pre-tokenizer, in order; empty if the name is unknown.
 std::vector<std::string_view> pre_tokenizer_patterns(std::string_view name);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Hand-written scanners for the published split patterns of tokenizers: each matches the regex in its comment at a
-// position, without a regex engine. Tests compare each one with PCRE2. All are linear in the length of the text: none
-// looks back further than it advances.
+// Hand-written scanners for the published split patterns of tokenizers. Each scanner matches the regex in its comment
+// at a position, without a regex engine. Tests compare each scanner with PCRE2. Scanners take time linear in the length
+// of the text, because none looks back further than it advances.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The end of the match that begins at text[pos], or `pos` if there is none. pos < text.size().
+// Returns the end of the match that begins at text[pos], or `pos` if there is none. pos < text.size().
 using Scanner = size_t (*)(std::string_view text, size_t pos);
 
 // DeepSeek LLM lists its cased letters range by range.
@@ -31,14 +31,14 @@ inline constexpr std::string_view kDeepseekLettersRegex =
 struct KnownPattern {
   std::string_view regex;
   Scanner scan;
-  bool only_at_end = false;  // matches only at the end: search backwards to avoid quadratic time
+  bool only_at_end = false;  // the pattern matches only at the end; search backwards to avoid quadratic time
 };
 
-// All patterns with a scanner; several spellings of one pattern share it.
+// Returns all patterns that have a scanner. Several spellings of one pattern share a scanner.
 std::span<const KnownPattern> known_patterns();
-const KnownPattern* find_known_pattern(std::string_view regex);  // nullptr: use Regex
+const KnownPattern* find_known_pattern(std::string_view regex);  // null: use Regex
 
-// Splits at white space runs, for text on which an untrusted pattern reached its limits.
+// A scanner that splits at runs of white space, for text on which an untrusted pattern reached its limits.
 size_t scan_whitespace_words(std::string_view text, size_t pos);
 
 }  // namespace millrace

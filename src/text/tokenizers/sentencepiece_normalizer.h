@@ -1,6 +1,6 @@
-// SentencePieceNormalizer: the normalization of a SentencePiece model: the precompiled character map (NFKC etc.),
-// removal of extra white space, and the dummy prefix. Works on plain spaces: the caller replaces U+2581 in tokens and
-// text by ' '. Immutable, shared between threads.
+// SentencePieceNormalizer: normalizes text like a SentencePiece model. It applies the precompiled character map (NFKC
+// etc.), removes extra white space, and adds the dummy prefix. It works on plain spaces; the caller must replace U+2581
+// in tokens and text by ' '. Immutable, shared between threads.
 //
 // precompiled_charsmap: uint32 trie_bytes | trie: uint32 units of a Darts double array | NUL-terminated strings.
 #pragma once
@@ -16,12 +16,12 @@
 
 namespace millrace {
 
-// Bytes of the longest text that a character map writes for one of its keys.
+// Returns the maximum bytes of text that a character map writes for one of its keys.
 size_t charsmap_growth(std::span<const uint8_t> map);
 
 class SentencePieceNormalizer {
  public:
-  // Error: corrupt if the sizes in the map are inconsistent.
+  // Errors: corrupt (the sizes in the map are inconsistent).
   static Result<SentencePieceNormalizer> create(const TokenizerSpec& spec);
 
   // Appends the normalized form of `text` to `out`, after a space if `space_prefix`.
@@ -32,7 +32,7 @@ class SentencePieceNormalizer {
     std::string_view output;
     size_t consumed;
   };
-  Step next(std::string_view text) const;  // the longest mapped prefix, else one character
+  Step next(std::string_view text) const;  // consumes the longest mapped prefix, else one character
 
   std::vector<uint32_t> units_;
   std::string strings_;

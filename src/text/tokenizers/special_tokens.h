@@ -1,9 +1,10 @@
-// SpecialTokens: splits text at the tokens that are never produced by merging: always at user-defined ones, and at
-// control and unknown ones if the caller requests it (parse_special). Leftmost, then longest match.
+// SpecialTokens: splits text at special tokens, which are never produced by merging. It always splits at user-defined
+// tokens, and at control and unknown tokens if the caller requests it (parse_special). The leftmost match is used, and
+// the longest of several at one position.
 //
-// Tokens with AddedTokenFlags::normalized are in a second set. As in Hugging Face tokenizers, a text is split at the
-// tokens of the first set; the text between them is normalized and split at the normalized tokens of the second.
-// Immutable after the tokenizer's constructor, which calls add_normalized() for the second set.
+// Tokens with AddedTokenFlags::normalized are in a second set. As in Hugging Face tokenizers, a text is first split at
+// the tokens of the first set. The text between them is normalized, and then split at the normalized forms of the
+// second set's tokens. Immutable after the tokenizer's constructor, which calls add_normalized() for the second set.
 #pragma once
 
 #include <array>
@@ -21,19 +22,19 @@ class SpecialTokens {
   explicit SpecialTokens(const TokenizerSpec& spec);
 
   struct Fragment {
-    std::string_view text;  // ordinary text when id < 0
+    std::string_view text;  // ordinary text if id < 0
     TokenId id = -1;
   };
-  // The fragments in order, without empty texts.
+  // Returns the fragments in order, without empty texts.
   std::vector<Fragment> split(std::string_view text, bool parse_control) const {
     return split(text, parse_control ? with_control_ : always_);
   }
-  // Splits a normalized text by the tokens that add_normalized() received.
+  // Splits a normalized text at the tokens that add_normalized() received.
   std::vector<Fragment> split_normalized(std::string_view text, bool parse_control) const {
     return split(text, parse_control ? normalized_with_control_ : normalized_always_);
   }
 
-  // Tokens with the flag `normalized`, by id.
+  // Returns the tokens with the flag `normalized`, in order of ids.
   const std::vector<TokenId>& normalized_ids() const { return normalized_ids_; }
   // Makes split_normalized() match `text`, the normalized form of the token `id`. An empty text is never matched.
   void add_normalized(TokenId id, std::string_view text, TokenType type);

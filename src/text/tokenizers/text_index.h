@@ -1,5 +1,5 @@
-// TextIndex: finds the first of many texts that equals a given one, in a flat table of hashes. Hashes of prefixes
-// follow from each other, so that looking up every prefix of a text costs one step each. Immutable after building.
+// TextIndex: finds the first of many texts that is equal to a given text, in a hash table. The hash of a prefix is
+// extended byte by byte, so that looking up every prefix of a text costs one step per prefix. Immutable after building.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class TextIndex {
     return before;
   }
 
-  // `texts` must outlive the index, and have all texts before add().
+  // `texts` must outlive the index, and must contain a text before it is added.
   explicit TextIndex(const PackedStrings& texts) : texts_(&texts) {}
   void reserve(size_t texts);
-  // False: an equal text was there.
+  // Adds the text of this number. Returns false if the index already has an equal text.
   bool add(int32_t text);
-  // The text's number, or kNone.
+  // Returns the number of the text, or kNone.
   int32_t find(std::string_view text) const { return find(text, hash(text)); }
   int32_t find(std::string_view text, uint64_t hash) const {
     if (slots_.empty()) return kNone;

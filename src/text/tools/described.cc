@@ -2,6 +2,7 @@
 // rendered as text.
 #include "base/json_text.h"
 #include "text/tools/dialects.h"
+#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {
@@ -9,6 +10,26 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string one_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// The calls of a message as {name, arguments}; arguments that are the text of an object become that object.
+Json calls_of(const Json& message) {
+  Json out = Json::array();
+  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return out;
+  for (const Json& call : message["tool_calls"]) {
+    const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
+    if (!function.is_object() || !function.contains("name")) continue;
+    Json arguments = function.contains("arguments") ? function["arguments"] : Json::object();
+    if (arguments.is_string())
+      if (Json parsed = parse_json(arguments.get_ref<const std::string&>()); parsed.is_object())
+        arguments = std::move(parsed);
+    out.push_back({{"name", function["name"]}, {"arguments", std::move(arguments)}});
+  }
+  return out;
+}
+
+std::string text_content(const Json& message) {
+  return message.contains("content") && message["content"].is_string() ? message["content"].get<std::string>() : "";
+}
 
 }  // namespace
 
@@ -29,20 +50,10 @@ Json describe_calls(const Json& messages) {
   Json out = Json::array();
   for (const Json& message : messages) {
     Json one = message;
-    std::string text =
-        message.contains("content") && message["content"].is_string() ? message["content"].get<std::string>() : "";
+    std::string text = text_content(message);
     if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
-      for (const Json& call : message["tool_calls"]) {
-        const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
-        if (!function.is_object() || !function.contains("name")) continue;
-        Json arguments = function.contains("arguments") ? function["arguments"] : Json::object();
-        if (arguments.is_string())
-          if (Json parsed = parse_json(arguments.get_ref<const std::string&>()); parsed.is_object())
-            arguments = std::move(parsed);
-        text += (text.empty() ? "" : "\n") +
-                ("<tool_call>\n" + one_line({{"name", function["name"]}, {"arguments", std::move(arguments)}})) +
-                "\n</tool_call>";
-      }
+      for (const Json& call : calls_of(message))
+        text += (text.empty() ? "" : "\n") + ("<tool_call>\n" + one_line(call)) + "\n</tool_call>";
       one.erase("tool_calls");
     }
     if (message.contains("role") && message["role"] == "tool") {
@@ -58,6 +69,15 @@ Json describe_calls(const Json& messages) {
       out.push_back(std::move(one));
   }
   return out;
+}
+
+void write_calls(CallWriter writer, Json& messages) {
+  for (Json& message : messages) {
+    const Json calls = calls_of(message);
+    if (calls.empty()) continue;
+    message["content"] = text_content(message) + writer(calls);
+    message.erase("tool_calls");
+  }
 }
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <initializer_list>
 
 #include "text/tools/tool_dialect.h"
 
@@ -9,20 +11,26 @@ namespace millrace {
 
 extern const ToolDialect kDeepseekTools;
 extern const ToolDialect kDeepseekNamedTools;
+extern const ToolDialect kGemmaTools;
 extern const ToolDialect kGlmTools;
+extern const ToolDialect kGraniteTools;
 extern const ToolDialect kHarmonyTools;
 extern const ToolDialect kHermesTools;
+extern const ToolDialect kKimiTools;
+extern const ToolDialect kLfmTools;
 extern const ToolDialect kLlamaTools;
+extern const ToolDialect kMinimaxTools;
 extern const ToolDialect kMistralTools;
 extern const ToolDialect kMistralArgsTools;
+extern const ToolDialect kNemotronTools;
 extern const ToolDialect kQwenXmlTools;
 
-constexpr size_t kLongestToolName = 512;  // bytes that may be a tool's name; longer ones are text
+constexpr size_t kLongestToolName = 512;  // maximum bytes of a tool's name; a longer name is treated as text
 
 // Finds the end of a JSON object or list in a byte stream.
 class JsonNesting {
  public:
-  // Returns true at the bracket that closes the first one.
+  // Returns true at the bracket that closes the first opening bracket.
   bool push(char c) {
     if (in_string_) {
       if (escaped_)
@@ -47,14 +55,15 @@ class JsonNesting {
   bool in_string_ = false, escaped_ = false;
 };
 
-// Incremental parser of a call as a JSON object, {"name": "f", "arguments": {...}}: keys in any order, "parameters"
-// accepted for "arguments". Arguments given as a JSON string that contains JSON are unwrapped.
+// Incremental parser of a call written as a JSON object, {"name": "f", "arguments": {...}}. Keys may be in any order,
+// and "parameters" is accepted instead of "arguments". Arguments in a JSON string that contains JSON are unwrapped.
 class JsonCall {
  public:
-  // Returns false if this byte cannot follow. Pieces emitted so far remain valid.
+  // Parses one byte and appends complete pieces to `out`. Returns false if this byte cannot follow; pieces emitted so
+  // far remain valid.
   bool push(char c, AnswerPieces& out);
   bool done() const { return place_ == Place::end; }
-  bool begun() const { return named_; }              // its name was emitted
+  bool begun() const { return named_; }              // the call's name was emitted
   const std::string& text() const { return text_; }  // all bytes so far
 
  private:
@@ -69,14 +78,16 @@ class JsonCall {
   bool escaped_ = false, named_ = false, has_arguments_ = false, streams_ = false;
 };
 
-// {begin, content: the tool's schema, end} for each tool, spelled `before` NAME `between` ARGUMENTS `behind`.
+// Returns one tag {begin, content, end} per tool, for calls written as `before` NAME `between` ARGUMENTS `behind`. The
+// content is the tool's schema.
 nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between,
                                  std::string_view behind);
-// The tags after a trigger in free text, or immediately if calls are required.
+// Returns a structure of the tags after a trigger in free text, or without free text if calls are required.
 nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator,
                                     const ToolChoice& wish);
 
-// Free text up to a trigger. Holds back a possible prefix of it, and white space, which is dropped before a call.
+// Parses free text up to a trigger. Holds back a possible prefix of the trigger, and white space, which is dropped
+// before a call.
 class FreeText {
  public:
   explicit FreeText(std::string_view trigger) : trigger_(trigger) {}
@@ -91,22 +102,37 @@ class FreeText {
   bool called_ = false;
 };
 
-// Building blocks of structures.
+// Return structures of one literal, and of several parts in sequence.
 nlohmann::ordered_json literal_text(std::string_view text);
 nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 
-// Parameters in individual tags: strings verbatim, everything else as JSON (parameters.cc).
+// Notes the keywords of a schema that are not enforced on a part that is not written as JSON.
+void name_weakened(const Tool& tool, const nlohmann::ordered_json& schema, const std::string& place,
+                   std::initializer_list<const char*> keywords, nlohmann::ordered_json& part);
+// A part of the tool's schema with the definitions that it may refer to.
+nlohmann::ordered_json with_definitions(const Tool& tool, const nlohmann::ordered_json& schema);
+
+// The structure of an object's properties, separated; those that are not required may be left out.
+struct ListedProperties {
+  std::string_view separator;
+  bool sorted = false;  // by their names, and not in the order of the schema
+  // The structure of one property with its key.
+  std::function<nlohmann::ordered_json(const std::string& key, const nlohmann::ordered_json& schema)> part;
+};
+nlohmann::ordered_json listed_properties(const nlohmann::ordered_json& schema, const ListedProperties& form);
+
+// The tags of a call whose parameters have individual tags. Strings are verbatim, other values JSON (parameters.cc).
 struct ParameterTags {
   std::string_view open, open_end;   // around KEY
-  nlohmann::ordered_json head;       // between the opening tag and the value: a structure; null: nothing
-  std::string_view line;             // after a value that is JSON or from an enum
+  nlohmann::ordered_json head;       // structure between the opening tag and the value; null: nothing
+  std::string_view line;             // after a value that is JSON or one of an enum
   std::string_view close;            // after every value
   std::vector<const char*> between;  // texts that may be between `close` and the next tag
   std::string_view end;              // end of the call
 };
-// The structure of all parameters and the end of the call.
+// Returns the structure of all parameters and the end of the call.
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
-// Emits such a call as pieces of a JSON object, one parameter at a time.
+// Emits a call with ParameterTags as pieces of a JSON object, one parameter at a time.
 class ParameterCall {
  public:
   explicit ParameterCall(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
@@ -123,13 +149,13 @@ class ParameterCall {
   std::vector<std::string> keys_;
 };
 
-// Collects one value. A closing tag ends the value only if another parameter or the end of the call follows; any other
-// closing tag belongs to the value.
+// Collects the value of one parameter. A closing tag ends the value only if another parameter or the end of the call
+// follows; otherwise, it belongs to the value.
 class ParameterValue {
  public:
   struct Tags {
     std::string_view close, open, open_end;
-    std::array<std::string_view, 2> end;  // the tags that end a call, one after the other
+    std::array<std::string_view, 2> end;  // the two consecutive tags that end a call
   };
   explicit ParameterValue(const Tags& tags) : tags_(tags) {}
 
@@ -140,9 +166,9 @@ class ParameterValue {
   }
   // Returns true when the value is complete.
   bool push(char c, const ParameterCall& call);
-  // Ends the answer. Returns true if a closing tag was found; the last one then ends the value.
+  // Called at the end of the answer. Returns true if a closing tag was found; the last closing tag then ends the value.
   bool finish();
-  // Valid when complete.
+  // Returns the value, once it is complete.
   std::string value() const { return text_.substr(0, candidate_ - tags_.close.size()); }
   std::string behind() const { return text_.substr(candidate_); }  // the text after the closing tag
 

@@ -64,9 +64,11 @@ class HermesParser final : public CallParser {
   bool closing_ = false;
 };
 
+// Templates may write the key within quotes of their own: \"arguments\".
 bool speaks_hermes(std::string_view chat_template) {
   return chat_template.find(kHermesBegin) != std::string_view::npos &&
-         chat_template.find("\"arguments\"") != std::string_view::npos;
+         (chat_template.find("\"arguments\"") != std::string_view::npos ||
+          chat_template.find("\"arguments\\\"") != std::string_view::npos);
 }
 
 std::unique_ptr<CallParser> hermes_parser(std::span<const Tool>) { return std::make_unique<HermesParser>(); }

@@ -33,27 +33,12 @@ bool is_string(const Json* schema) {
   return true;
 }
 
-// Notes the schema keywords that are not enforced on a part that is not written as JSON.
-void name_weakened(const Tool& tool, const Json& schema, const std::string& place,
-                   std::initializer_list<const char*> keywords, Json& part) {
-  if (!schema.is_object()) return;
-  for (const char* key : keywords)
-    if (schema.contains(key))
-      part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key +
-                                 " is not enforced in the parameter format of this model");
-  if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
-}
-
 // One entry of a `fields` structure (text/grammar/structure_fields.h).
 Json field_of(const Tool& tool, const std::string& key, const Json& schema, const ParameterTags& tags) {
   Json field = {{"open", std::string(tags.open) + key + std::string(tags.open_end)}};
   if (!tags.head.is_null()) field["head"] = tags.head;
   if (!is_string(&schema)) {
-    Json with_definitions = schema;
-    for (const char* kept : {"$defs", "definitions", kStrictSchema})
-      if (with_definitions.is_object() && tool.parameters.contains(kept))
-        with_definitions[kept] = tool.parameters[kept];
-    field["content"] = {{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}};
+    field["content"] = {{"type", "json_schema"}, {"json_schema", with_definitions(tool, schema)}};
     field["tail"] = tags.line;
     return field;
   }
@@ -81,6 +66,23 @@ std::string parameter_text(const Tool* tool, const std::string& key, const std::
 }
 
 }  // namespace
+
+void name_weakened(const Tool& tool, const Json& schema, const std::string& place,
+                   std::initializer_list<const char*> keywords, Json& part) {
+  if (!schema.is_object()) return;
+  for (const char* key : keywords)
+    if (schema.contains(key))
+      part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key +
+                                 " is not enforced in the parameter format of this model");
+  if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
+}
+
+Json with_definitions(const Tool& tool, const Json& schema) {
+  Json out = schema;
+  for (const char* kept : {"$defs", "definitions", kStrictSchema})
+    if (out.is_object() && tool.parameters.contains(kept)) out[kept] = tool.parameters[kept];
+  return out;
+}
 
 Json literal_text(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
 Json sequence_of(std::vector<Json> parts) {

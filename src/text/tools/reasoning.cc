@@ -21,6 +21,7 @@ std::span<const ReasoningMarks> reasoning_marks() {
                                            {"[THINK]", "[/THINK]"},                     // Magistral, Ministral 3
                                            {"<seed:think>", "</seed:think>"},           // Seed-OSS
                                            {"<|inner_prefix|>", "<|inner_suffix|>"},    // Apertus
+                                           {"<|channel>thought", "<channel|>"},         // Gemma 4
                                            {"<thinking>", "</thinking>"}};
   return all;
 }

@@ -20,21 +20,22 @@ struct ReasoningMarks {
 };
 
 std::span<const ReasoningMarks> reasoning_marks();
-// The markers of a template, or null.
+// Returns the markers of a template; null: it has none.
 const ReasoningMarks* reasoning_marks_of(std::string_view chat_template);
 
 // The state at the end of the prompt: reasoning may begin, has begun, or is over.
 enum class ReasoningPlace { begin, inside, behind };
 ReasoningPlace reasoning_place(std::string_view prompt, const ReasoningMarks& marks);
 
-// Splits the streamed text of one answer into reasoning and the rest. White space next to the markers is dropped.
-// `call_start`: text that begins a tool call and thereby ends the reasoning (ToolDialect::start); "": none.
+// Splits the streamed text of one answer into reasoning and the answer proper. White space next to the markers is
+// dropped. `call_start`: text that begins a tool call and thereby ends the reasoning (ToolDialect::start); "": calls do
+// not end it.
 class ReasoningSplitter {
  public:
   ReasoningSplitter(const ReasoningMarks& marks, ReasoningPlace place, std::string_view call_start = {})
       : open_(marks.open), close_(marks.close), call_(call_start), place_(place) {}
 
-  // Adds pieces of reasoning to `out`; returns the remaining text.
+  // Adds pieces of reasoning to `out`. Returns the text that is not reasoning.
   std::string push(std::string_view text, AnswerPieces& out);
   std::string finish(AnswerPieces& out);
   bool ended_by_call() const { return ended_by_call_; }
@@ -51,12 +52,12 @@ class ReasoningSplitter {
 };
 
 // Drops the closing marker that a model writes after a call that ended its reasoning. Only the first text after the
-// call is examined: a later marker is part of the answer, and one inside a call is part of its arguments.
+// call is examined, because a later marker is part of the answer, and a marker inside a call is part of its arguments.
 class LateCloseFilter {
  public:
   explicit LateCloseFilter(std::string_view close) : close_(close) {}
   void filter(AnswerPieces& pieces);
-  void finish(AnswerPieces& pieces);  // appends the text held back
+  void finish(AnswerPieces& pieces);  // appends the text that is held back
 
  private:
   std::string_view close_;
@@ -64,18 +65,18 @@ class LateCloseFilter {
   bool done_ = false, lead_ = false;
 };
 
-// How calls continue an answer whose reasoning they end.
+// How an answer continues if a tool call ends its reasoning.
 struct EarlyCalls {
   const ToolDialect* dialect = nullptr;  // null: calls do not end reasoning
   std::span<const Tool> tools;
   ToolChoice wish;  // `required`: no text follows the calls
 };
 
-// The structure of an answer, preceded by reasoning that may occur or has already begun.
+// Returns `structure` preceded by reasoning, which may occur or has already begun (`place`).
 nlohmann::ordered_json behind_reasoning(nlohmann::ordered_json structure, const ReasoningMarks& marks,
                                         ReasoningPlace place, const EarlyCalls& calls = {});
 
-// Returns true if a control token is part of an answer's text: markers of reasoning and of calls.
+// Returns true if the control token `text` is part of an answer's text: a marker of reasoning or of calls.
 bool is_marker(std::string_view text);
 
 }  // namespace millrace

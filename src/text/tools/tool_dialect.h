@@ -1,15 +1,18 @@
-// ToolDialect: how a family of models writes tool calls. A dialect is one file and one line in builtin.cc; the chat
-// template tells which one its model was trained on.
+// ToolDialect: the format in which a family of models writes tool calls. A dialect is one file and one line in
+// builtin.cc. The dialect of a model is detected from its chat template.
 //
 //   hermes     <tool_call>{"name": "f", "arguments": {...}}</tool_call>
 //   llama      {"name": "f", "parameters": {...}}
 //   mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]   or   [TOOL_CALLS]f[ARGS]{...}
 //   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>
-//   glm        similar to qwen_xml, with other tags
-//   deepseek, harmony   special tokens, see their files
+//   glm, minimax   similar to qwen_xml, with other tags
+//   gemma_call <|tool_call>call:f{key:<|"|>value<|"|>}<tool_call|>
+//   lfm        <|tool_call_start|>[f(key='value')]<|tool_call_end|>
+//   granite_list, nemotron_list   a list as mistral's behind other marks
+//   deepseek, harmony, kimi   special tokens, see their files
 //
-// A dialect consists of a structure (text/grammar/structure.h), which constrains answers to calls whose arguments match
-// the schema of their tool, and of a streaming parser of answers.
+// A dialect consists of a structure (text/grammar/structure.h) and a streaming parser of answers. The structure
+// constrains answers to calls whose arguments match the schema of their tool.
 #pragma once
 
 #include <memory>
@@ -34,7 +37,7 @@ struct AnswerPiece {
   enum class Kind {
     text,
     reasoning,
-    call,       // a call begins; text: name of the tool
+    call,       // the beginning of a call; `text` is the name of the tool
     arguments,  // a piece of the JSON text of the current call's arguments
     call_end,
   };
@@ -43,15 +46,15 @@ struct AnswerPiece {
 };
 using AnswerPieces = std::vector<AnswerPiece>;
 
-// Appends to the last piece if it is of the same kind.
+// Appends the text to the last piece if that has the same kind, else adds a piece.
 void add_piece(AnswerPieces& pieces, AnswerPiece::Kind kind, std::string_view text);
 
-// Streaming parser of one answer. Text that looks like a call but is not one is returned as text.
+// Streaming parser of one answer. Text that looks like a call but is not a valid call is returned as text.
 class CallParser {
  public:
   virtual ~CallParser() = default;
   virtual void push(std::string_view text, AnswerPieces& out) = 0;
-  virtual void finish(AnswerPieces& out) = 0;  // end of the answer: emits text held back
+  virtual void finish(AnswerPieces& out) = 0;  // ends the answer; emits text that was held back
 };
 
 struct ToolChoice {
@@ -62,7 +65,7 @@ struct ToolChoice {
 struct ToolDialect {
   const char* name;
   const char* summary;
-  // returns true if models with this template use it; null: never detected
+  // returns true if models with this template use the dialect; null: never detected
   bool (*speaks)(std::string_view chat_template);
   std::unique_ptr<CallParser> (*parser)(std::span<const Tool> tools);
   nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolChoice& wish);
@@ -73,13 +76,14 @@ struct ToolDialect {
 
 const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first match is used
 
-// For templates without tool support, or with an unknown dialect: calls are in `hermes` format, explained in the system
-// prompt. The two functions convert tools and earlier calls to messages that any template accepts.
+// The dialect for templates without tool support or with an unknown dialect. Calls have the format of `hermes`, which
+// the system prompt explains. describe_tools() and describe_calls() convert tools and earlier calls to messages that
+// any template accepts.
 const ToolDialect& described_tools();
 std::string describe_tools(std::span<const Tool> tools, const ToolChoice& wish);
 nlohmann::ordered_json describe_calls(const nlohmann::ordered_json& messages);
 
-// The dialect of a template, or described_tools().
+// Returns the dialect of a template, or described_tools() if none is detected.
 const ToolDialect& tool_dialect_of(std::string_view chat_template);
 
 }  // namespace millrace

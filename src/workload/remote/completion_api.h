@@ -1,4 +1,4 @@
-// The HTTP completion APIs of servers: request bodies and streamed answers.
+// Creates request bodies and parses streamed answers for the completion APIs of HTTP servers.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace millrace {
 
 enum class CompletionApi {
-  completions,  // OpenAI's POST /v1/completions, the prompt as token ids or text
-  chat,         // OpenAI's POST /v1/chat/completions, the prompt as one message of a user
+  completions,  // OpenAI's POST /v1/completions; the prompt is token ids or text
+  chat,         // OpenAI's POST /v1/chat/completions; the prompt is one user message
   llama,        // llama-server's native POST /completion
 };
 Result<CompletionApi> find_completion_api(const std::string& name);  // completions, chat, llama
@@ -18,29 +18,29 @@ Result<CompletionApi> find_completion_api(const std::string& name);  // completi
 struct CompletionStyle {
   CompletionApi api = CompletionApi::completions;
   std::string model;          // "": the server's only model
-  bool text_prompts = false;  // words instead of token ids; always used for chat
+  bool text_prompts = false;  // send words instead of token ids; always done for chat
   int64_t vocab = 32000;      // token ids are below this
 };
 
 std::string completion_path(CompletionApi api);
-// The body: greedy, streamed, exactly the recorded number of tokens.
+// Returns the body of a request for greedy decoding, a streamed answer, and exactly the recorded number of tokens.
 std::string completion_body(const CompletionStyle& style, const WorkloadRequest& request);
 
-// About one word per token; equal tokens give equal words.
+// Returns about one word per token; equal tokens give equal words.
 std::string words_of(const std::vector<TokenId>& tokens);
 
 // The content of one event of the answer.
 struct CompletionChunk {
-  bool token = false;                                                  // one or more tokens were received
-  bool done = false;                                                   // the last event
-  bool finished = false;                                               // a finish reason was given
+  bool token = false;                                                  // the event has one or more tokens
+  bool done = false;                                                   // it is the last event
+  bool finished = false;                                               // it has a finish reason
   int64_t prompt_tokens = -1, cached_tokens = -1, output_tokens = -1;  // if the server reports them
   std::string error;
 };
-// Accepts any bytes; if they are not JSON of the API's form, the chunk has an error.
+// Parses the data of one event. Accepts any bytes; if they are not valid JSON for the API, the chunk has an error.
 CompletionChunk read_completion_chunk(CompletionApi api, std::string_view data);
 
-// The message in an error body, cut to a line of 120 characters; "" if there is none.
+// Returns the message of an error body, in one line of at most 120 characters; "" if there is no message.
 std::string completion_error(std::string_view body);
 
 }  // namespace millrace

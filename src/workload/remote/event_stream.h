@@ -1,5 +1,5 @@
-// EventStream: an incremental parser of text/event-stream (WHATWG HTML, 9.2). Only an event's data is used: names and
-// ids are skipped. The buffer is bounded.
+// EventStream: an incremental parser of text/event-stream (WHATWG HTML, 9.2). It uses only the data of an event and
+// skips names and ids. The buffer is bounded.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,9 @@ class EventStream {
  public:
   explicit EventStream(size_t most_bytes = size_t{1} << 20) : most_bytes_(most_bytes) {}
 
-  // Calls `event` with the data of each event that is complete by now; returning false stops, and the rest is dropped.
-  // Errors: resource (a line or an event longer than the limit); push() must not be called after that.
+  // Calls `event` with the data of each event that `bytes` completes. If `event` returns false, parsing stops and the
+  // remaining bytes are dropped. Errors: resource (a line or an event is longer than the limit); push() must not be
+  // called after an error.
   Result<void> push(std::string_view bytes, const std::function<bool(std::string_view)>& event);
 
  private:

@@ -1,4 +1,4 @@
-// Url: the target of a load over HTTP.
+// Url: the HTTP address to which a load is sent.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ struct Url {
   std::string host, port;  // for "http://[::1]:8080/base/": ::1, 8080
   std::string path;        // without a trailing slash: /base; often empty
 
-  // "http://HOST[:PORT][/PATH]". Errors: user; unsupported (https).
+  // Parses "http://HOST[:PORT][/PATH]". Errors: user (a malformed URL), unsupported (https).
   static Result<Url> parse(const std::string& text);
   std::string host_header() const;
 };

@@ -18,26 +18,31 @@ inline constexpr OtherArchitectures kOtherArchitectures[] = {
      "a file in `src/models/arch/`: sigmoid or softmax experts on plain attention exist; some need a norm of queries "
      "and keys over the full width, or a LayerNorm"},
     {"mistral4 minicpm3", "a file in `src/models/arch/`: latent attention exists; scales or the queries' temperature"},
-    {"plm arcee nemotron jais2", "the squared ReLU; plm also latent attention without a rank of queries; nemotron and "
-                                 "jais2 LayerNorm with biases"},
-    {"mistral3 llama4", "a temperature of queries that grows with the position; llama4 also layers that see chunks of "
-                        "8192 tokens, norms of queries and keys without weights, and weights before the experts"},
+    {"plm arcee nemotron jais2",
+     "the squared ReLU; plm also latent attention without a rank of queries; nemotron and "
+     "jais2 LayerNorm with biases"},
+    {"mistral3 llama4",
+     "a temperature of queries that grows with the position; llama4 also layers that see chunks of "
+     "8192 tokens, norms of queries and keys without weights, and weights before the experts"},
     {"apertus", "the xIELU activation"},
     {"bitnet maincoder talkie nanbeige grovemoe plamo3 muse-glimmer smallthinker",
      "norms or scales at places inside a block that no family here has; grovemoe also experts that share further "
      "experts, smallthinker a router before attention"},
-    {"afmoe laguna step35 mimo2", "a gate of attention's output by head or with its own matrix, next to windows and "
-                                  "sigmoid experts; mimo2 keys and values of different sizes with sinks"},
+    {"afmoe laguna step35 mimo2",
+     "a gate of attention's output by head or with its own matrix, next to windows and "
+     "sigmoid experts; mimo2 keys and values of different sizes with sinks"},
     {"qwen4exp", "hyper-connections next to gated delta nets"},
     {"mamba2 nemotron_h nemotron_h_moe granitehybrid jamba plamo2",
      "a file in `src/models/arch/`: Mamba-2 exists; layers that are a mixer alone or an MLP alone, jamba Mamba with "
      "further norms"},
-    {"graniteswitch granite_swa", "adapters that a router chooses inside the model (graniteswitch); windows next to "
-                                  "the Granite scales"},
+    {"graniteswitch granite_swa",
+     "adapters that a router chooses inside the model (graniteswitch); windows next to "
+     "the Granite scales"},
     {"kimi-linear kimi-k3 bailingmoe3", "a delta rule with a decay for each channel, next to latent attention"},
     {"lfm2 lfm2moe", "a gated short convolution as a mixer"},
-    {"gemma3n gemma4", "keys and values that later layers share, embeddings of each layer, an MLP next to the experts; "
-                       "gemma3n also several residual streams"},
+    {"gemma3n gemma4",
+     "keys and values that later layers share, embeddings of each layer, an MLP next to the experts; "
+     "gemma3n also several residual streams"},
     {"gemma4-assistant eagle3 dflash", "drafters that are models of their own: files for a target's hidden states"},
     {"command-r cohere2 cohere2moe falcon phi2 gptneox gptj stablelm plamo",
      "attention and MLP that read the same norm and add to one residual sum; most with LayerNorm"},
@@ -49,7 +54,8 @@ inline constexpr OtherArchitectures kOtherArchitectures[] = {
     {"deepseek32 glm-dsa minimax-m3 dots3note", "a trained indexer that chooses the keys of sparse attention"},
     {"deepseek4", "hyper-connections, keys and values that learned gates compress, layers routed by a hash"},
     {"minimax-01", "lightning attention: a linear state with a fixed decay for each head"},
-    {"rwkv6 rwkv6qwen2 rwkv7 arwkv7", "the time mixing of RWKV: token shift, decays of low rank, a state for each head"},
+    {"rwkv6 rwkv6qwen2 rwkv7 arwkv7",
+     "the time mixing of RWKV: token shift, decays of low rank, a state for each head"},
     {"bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
      "llama-embed",
      "encoders: attention without a mask, pooling, norms behind blocks, token types"},

@@ -1,0 +1,80 @@
+// Jina's second BERT: biases of attention by distance (ALiBi) in place of learned positions, and GeGLU.
+#include <fmt/format.h>
+
+#include "base/ordered_json.h"
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+#include "models/arch/encoders.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kAlibi = 8.0f;  // exponent of the last head's slope
+
+void set_jina_bert(ConfigReader& config, ArchSpec& spec) {
+  set_encoder(config, spec);
+  spec.norm = NormKind::layer;
+  spec.pre_norm = false;
+  spec.sum_norm = true;
+  spec.embedding_norm = true;
+  spec.alibi = kAlibi;
+  spec.ropes.clear();
+  for (LayerSpec& layer : spec.layers) layer.rope = -1;
+}
+
+void read_jina_bert_gguf(ConfigReader& meta, ArchSpec& spec) {
+  set_jina_bert(meta, spec);
+  spec.alibi = static_cast<float>(meta.number_or("attention.max_alibi_bias", static_cast<double>(kAlibi)));
+}
+
+void read_jina_bert(ConfigReader& config, ArchSpec& spec) {
+  set_jina_bert(config, spec);
+  spec.norm_eps = static_cast<float>(config.number_or("layer_norm_eps", 1e-12));
+  if (!config.has("hidden_act")) spec.activation = HiddenActivation::gelu_erf;
+  config.count_or("alibi_starting_size", 512, 1, kMaxContext);  // size of a table
+  if (const std::string kind = config.text_or("position_embedding_type", "alibi"); kind != "alibi")
+    config.fail(Error::unsupported(fmt::format("{}: position_embedding_type '{}'", config.source(), kind)));
+  if (const std::string kind = config.text_or("feed_forward_type", "geglu"); kind != "geglu")
+    config.fail(Error::unsupported(fmt::format("{}: feed_forward_type '{}'", config.source(), kind)));
+}
+
+}  // namespace
+
+const Arch kJinaBert2 = {
+    .name = "jina-bert-v2",
+    .huggingface = {"JinaBertModel", "JinaBertForMaskedLM", "JinaBertForSequenceClassification"},
+    .huggingface_type = "jina_bert",
+    .summary = "BERT with ALiBi and GeGLU",
+    .paper =
+        "Guenther et al., 2023, Jina Embeddings 2: 8192-Token General-Purpose Text Embeddings for Long Documents; "
+        "Press et al., 2022, Train Short, Test Long: Attention with Linear Biases",
+    .activation = HiddenActivation::gelu_erf,
+    .read_gguf = read_jina_bert_gguf,
+    .read_huggingface = read_jina_bert,
+    .names = {{"token_embd.weight", "bert.embeddings.word_embeddings.weight"},
+              {"token_types.weight", "bert.embeddings.token_type_embeddings.weight"},
+              {"token_embd_norm.weight", "bert.embeddings.LayerNorm.weight"},
+              {"token_embd_norm.bias", "bert.embeddings.LayerNorm.bias"},
+              {"blk.{l}.attn_q.weight", "bert.encoder.layer.{l}.attention.self.query.weight"},
+              {"blk.{l}.attn_q.bias", "bert.encoder.layer.{l}.attention.self.query.bias"},
+              {"blk.{l}.attn_k.weight", "bert.encoder.layer.{l}.attention.self.key.weight"},
+              {"blk.{l}.attn_k.bias", "bert.encoder.layer.{l}.attention.self.key.bias"},
+              {"blk.{l}.attn_v.weight", "bert.encoder.layer.{l}.attention.self.value.weight"},
+              {"blk.{l}.attn_v.bias", "bert.encoder.layer.{l}.attention.self.value.bias"},
+              {"blk.{l}.attn_output.weight", "bert.encoder.layer.{l}.attention.output.dense.weight"},
+              {"blk.{l}.attn_output.bias", "bert.encoder.layer.{l}.attention.output.dense.bias"},
+              {"blk.{l}.attn_output_norm.weight", "bert.encoder.layer.{l}.attention.output.LayerNorm.weight"},
+              {"blk.{l}.attn_output_norm.bias", "bert.encoder.layer.{l}.attention.output.LayerNorm.bias"},
+              {"blk.{l}.ffn_up.weight", "bert.encoder.layer.{l}.mlp.gated_layers.weight"},
+              {"blk.{l}.ffn_up.bias", "bert.encoder.layer.{l}.mlp.gated_layers.bias"},
+              {"blk.{l}.ffn_down.weight", "bert.encoder.layer.{l}.mlp.wo.weight"},
+              {"blk.{l}.ffn_down.bias", "bert.encoder.layer.{l}.mlp.wo.bias"},
+              {"blk.{l}.layer_output_norm.weight", "bert.encoder.layer.{l}.mlp.layernorm.weight"},
+              {"blk.{l}.layer_output_norm.bias", "bert.encoder.layer.{l}.mlp.layernorm.bias"},
+              {"cls.weight", "bert.pooler.dense.weight"},
+              {"cls.bias", "bert.pooler.dense.bias"},
+              {"cls.output.weight", "classifier.weight"},
+              {"cls.output.bias", "classifier.bias"}},
+};
+
+}  // namespace millrace
