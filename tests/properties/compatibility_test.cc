@@ -108,7 +108,9 @@ class Combinations {
       others_show |= one->other_streams_show;
     }
     const auto error_of = [&](const Error& error) {
-      EXPECT_TRUE(alone || is_of_a_rule(error)) << what << ": " << error.message;
+      // Shapes of a draft's own model are checked when it is loaded, for they are no facts of the pair.
+      const bool of_draft_model = error.message.find("needs a head size") != std::string::npos;
+      EXPECT_TRUE(alone || is_of_a_rule(error) || of_draft_model) << what << ": " << error.message;
       return error.message;
     };
     PairedAnswers before;
