@@ -49,7 +49,7 @@ TEST(SimulatedStates, PromptsContinueFromCopies) {
 }
 
 TEST(SimulatedStates, FewSlotsHoldLess) {
-  // Of four prefixes, one comes back after four prompts, each with a copy at its end.
+  // Each of four prefixes comes back after four prompts, and each prompt stores a copy at its end.
   EXPECT_EQ(cached_by(run_states(1 << 20, "last", 4 << 20)), 0);
   EXPECT_EQ(cached_by(run_states(1 << 20, "marconi", 8 << 20)), 32 * 256) << "copies at branches stay";
   EngineOptions o;

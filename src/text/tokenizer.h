@@ -18,7 +18,7 @@ namespace millrace {
 
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-// Where a space (SentencePiece's dummy prefix) is added if add_space_prefix is set.
+// Places at which a tokenizer with add_space_prefix adds a space (SentencePiece's dummy prefix).
 enum class SpacePrefix : uint8_t {
   first,          // only before the first byte of the text (Hugging Face Metaspace "first")
   after_control,  // also after control tokens, not after user-defined tokens (SentencePiece on each fragment)

@@ -1,6 +1,6 @@
 // Readers of tokenizer files. They convert the content of a file (never a path) to a TokenizerSpec for
 // Tokenizer::create(). Stateless and thread-safe. All input is untrusted: sizes and ids are checked before use.
-// Features that are not implemented cause an error `unsupported` that names them. An empty JSON string means that the
+// A feature that the tokenizer lacks causes an error `unsupported` that names it. An empty JSON string means that the
 // optional file is absent.
 #pragma once
 

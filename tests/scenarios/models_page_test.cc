@@ -46,7 +46,7 @@ This page is made from the registry of architectures, from the golden models in 
 |---|---|---|---|---|---|---|
 )";
 
-// What the golden models of one architecture say about it.
+// The properties of one architecture that its golden models show.
 struct PageArch {
   std::vector<std::string> layers, golden;  // in order of appearance
   std::set<std::string> lora;

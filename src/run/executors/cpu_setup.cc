@@ -108,10 +108,16 @@ Result<void> CpuSetup::plan_layout() {
   MILLRACE_TRY_VOID(state_facts());
   MILLRACE_TRY_VOID(drafter_.check());
   MILLRACE_TRY(layout_, engine_layout(plan_, model_.kv_layers(), context));
+  const KvLayout own = layout_;
   MILLRACE_TRY_VOID(drafter_.load(layout_, context));
   add_draft_windows(drafter_.whole_model_layers(), context, options_.drafter, executor_.facts_);
   MILLRACE_TRY_VOID(resolve_engine(plan_, executor_.facts_));
-  return layout_.check();
+  MILLRACE_TRY_VOID(own.check());
+  auto with_drafter = layout_.check();
+  if (with_drafter.ok()) return {};
+  Error error = with_drafter.error();
+  error.message = fmt::format("drafter {}: layers of its model: {}", options_.drafter, error.message);
+  return error;
 }
 
 // Refuses combinations before the drafter's model is loaded.

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kCopiesEach = 2;  // of a stream: the end of its prompt, and its newest multiple
-constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Result<int64_t> planned_state_copies(const EngineOptions& options, const KvLayou
   if (!options.prefix_cache || !layout.recurrent()) return 0;
   const int64_t each = layout.state_bytes();
   if (options.state_cache_bytes == 0)
-    return std::min(kCopiesEach * streams, (budget > 0 ? std::min(kMostBytes, budget / 8) : kMostBytes) / each);
+    return std::min(kCopiesEach * streams, (budget > 0 ? std::min(kMaxBytes, budget / 8) : kMaxBytes) / each);
   const int64_t copies = std::min<int64_t>(options.state_cache_bytes / each, INT32_MAX / 2);
   if (copies > 0) return copies;
   return Error::user(fmt::format("state cache: a copy of this model's recurrent states has {}, got {}; enlarge it",

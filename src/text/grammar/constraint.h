@@ -22,7 +22,8 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
 
 struct GrammarBounds {
   size_t grammar_bytes = size_t{64} << 20;  // cached grammars that are not in use, and cached errors
-  size_t used_bytes = size_t{512} << 20;    // all grammars; a grammar that does not fit is rejected for now
+  // All grammars. One that does not fit is rejected until others are released.
+  size_t used_bytes = size_t{512} << 20;
   size_t mask_bytes = size_t{64} << 20;
   size_t table_bytes = size_t{16} << 20;  // parse tables of one stream
   size_t largest_grammar = SIZE_MAX;      // larger grammars are rejected

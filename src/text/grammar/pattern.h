@@ -1,6 +1,5 @@
 // Parser of regular expressions, for JSON Schema's `pattern` and the regex constraint. The syntax is that of ECMA-262
-// with the u flag, over code points. Look-around, back references and word boundaries are rejected, because they are
-// not regular or not implemented.
+// with the u flag, over code points. Look-around, back references and word boundaries are rejected.
 //
 //   a|b  (..) (?:..) (?<name>..)  x* x+ x? x{2} x{2,} x{2,5}, also lazy  . [a-z] [^..] ^ $
 //   \d \D \w \W \s \S \t \n \v \f \r \0 \cX \xHH \uHHHH \u{H..} \p{Lu} \P{L} and escaped punctuation

@@ -7,7 +7,7 @@
 // maximum and the exclusive ones, multipleOf, minLength, maxLength, pattern and the formats of schema_strings.h.
 //
 // Weakened, with a note for each place (GrammarNotes::weakened): oneOf becomes anyOf if negating its schemas grows too
-// large; uniqueItems is dropped if items may have many values; formats of the standard that are not implemented are
+// large; uniqueItems is dropped if items may have many values; formats of the standard that schema_strings.h lacks are
 // dropped. With kStrictSchema in the schema, these are errors. Any other unsupported keyword is rejected with its
 // place. Unknown keywords and formats, which must be ignored according to the standard, are listed in
 // GrammarNotes::ignored.

@@ -1,6 +1,6 @@
 // SentencePieceNormalizer: normalizes text like a SentencePiece model. It applies the precompiled character map (NFKC
-// etc.), removes extra white space, and adds the dummy prefix. It works on plain spaces; the caller must replace U+2581
-// in tokens and text by ' '. Immutable, shared between threads.
+// etc.), removes extra white space, and adds the dummy prefix. Its input and output have plain spaces: callers replace
+// U+2581 in tokens and text by ' '. Immutable, shared between threads.
 //
 // precompiled_charsmap: uint32 trie_bytes | trie: uint32 units of a Darts double array | NUL-terminated strings.
 #pragma once

@@ -23,7 +23,8 @@ void add_escaped(char c, std::string& json) {
     json += c;
 }
 
-// What a backslash and `c` mean, as JSON. The digits of \x and \u follow as plain text.
+// Appends the JSON form of the escape sequence that begins with a backslash and `c`. The caller appends the digits of
+// \x and \u as plain text.
 void add_escape(char c, std::string& json) {
   constexpr std::string_view kSame = "\"\\/bfnrtu";
   if (kSame.find(c) != std::string_view::npos) {

@@ -21,7 +21,8 @@ const std::vector<Tool> kManyTyped = {
         "days": {"type": "integer"}}, "required": ["place"], "additionalProperties": false})")},
     {"clock", "", CallJson::parse(R"({"type": "object", "properties": {}, "additionalProperties": false})")},
     {"mixed", "", CallJson::parse(R"({"type": "object", "properties": {"unit": {"enum": ["a", "b"]},
-        "exact": {"type": "boolean"}, "ratio": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}},
+        "exact": {"type": "boolean"}, "ratio": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}},
         "deep": {"type": "object", "properties": {"x": {"type": ["integer", "null"]}}, "required": ["x"]}}})")}};
 
 // "text|name(arguments)|"
@@ -343,10 +344,12 @@ TEST(MoreToolDialects, PublishedTemplatesRoundTrip) {
     const auto chat_template = ChatTemplate::parse(source);
     ASSERT_TRUE(chat_template.ok()) << name << chat_template.error().message;
     const CallJson tools = CallJson::parse(
-        R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
+        R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters":
+          {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
     CallJson messages =
         CallJson::parse(R"([{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "",
-        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"place": "x & y"}}}]},
+        "tool_calls": [{"id": "1", "type": "function", "function":
+          {"name": "weather", "arguments": {"place": "x & y"}}}]},
         {"role": "tool", "tool_call_id": "1", "content": "Fine."}])");
     if (call_writer_of(dialect) && source.find("tool_calls") == std::string::npos)
       write_calls(call_writer_of(dialect), messages);
