@@ -224,7 +224,7 @@ void EngineFlags::add_to(CLI::App* command) {
   command
       ->add_option("--state-cache", options.state_cache_bytes,
                    "Models with recurrent layers: memory for those copies, such as 500M; default: two for each stream, "
-                   "at most 1 GiB and an eighth of --memory")
+                   "at most 1 GiB and an eighth of --memory; none if they do not fit")
       ->transform(CLI::AsSizeValue(false));
   command
       ->add_option("--state-stride", options.state_stride,

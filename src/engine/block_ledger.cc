@@ -275,7 +275,8 @@ int64_t BlockLedger::mark_states(LiveStream& stream, int64_t own, int64_t drafte
   StatePool& states = pool_.states();
   release_marks(stream.sequence);
   std::vector<StateMark>& marks = stream.sequence.kv.marks;
-  const int64_t count = std::min(drafted, states.free());
+  const int64_t count = std::min(drafted, states.marks() - held_marks_);
+  held_marks_ += count;
   for (int64_t i = 0; i < count; ++i) marks.push_back({own - 1 + i, *states.allocate()});
   return count;
 }
@@ -289,6 +290,7 @@ void BlockLedger::keep_state(LiveStream& stream, int64_t row) {
 
 void BlockLedger::release_marks(Sequence& stream) {
   for (const StateMark& mark : stream.kv.marks) pool_.states().release(mark.slot);
+  held_marks_ -= std::ssize(stream.kv.marks);
   stream.kv.marks.clear();
 }
 

@@ -53,12 +53,12 @@ class BlockLedger {
   // Keeps only the slots that the stream's evictor has just kept, and returns the blocks that become empty. The stream
   // shares no block. The groups of layers with windows keep theirs.
   void compact(LiveStream& stream);
-  // Before `own` tokens of a stream and `drafted` drafted ones run: where the model has recurrent layers, assigns slots
-  // to the states behind the last own token and all drafted ones but the last. Returns how many drafted tokens may run:
-  // one for each slot that was free.
+  // Called before a chunk of `own` tokens and `drafted` drafted tokens runs. In models with recurrent layers, assigns
+  // one slot to the state after the last own token and one to the state after each drafted token except the last.
+  // Returns the number of drafted tokens that may run, which is limited by the free ones of StatePool::marks().
   int64_t mark_states(LiveStream& stream, int64_t own, int64_t drafted);
-  // After them: the stream's state becomes that behind token `row` of those that ran, and the other slots are released.
-  // The last one's state is the stream's without a slot.
+  // Called after the chunk has run. The state after token `row` of the chunk becomes the stream's state, and the other
+  // slots are released. If `row` has no slot, the stream keeps the state after the chunk's last token.
   void keep_state(LiveStream& stream, int64_t row);
   // Returns the stream's blocks and its state to the pool.
   void release(LiveStream& stream);
@@ -88,6 +88,7 @@ class BlockLedger {
   PrefixIndex* index_;
   std::vector<int32_t> holders_;  // streams, of each block
   int64_t held_blocks_ = 0;       // blocks with at least one
+  int64_t held_marks_ = 0;        // slots that mark_states() has assigned
 };
 
 }  // namespace millrace

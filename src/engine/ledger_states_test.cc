@@ -13,15 +13,15 @@ namespace {
 
 class LedgerStates : public ::testing::Test {
  protected:
-  void open(const KvLayout& layout, int64_t blocks, int64_t states = 0) {
-    auto pool = KvPool::create(layout, blocks, {.states = states});
+  void open(const KvLayout& layout, int64_t blocks, int64_t states = 0, int64_t marks = 0) {
+    auto pool = KvPool::create(layout, blocks, {.states = states, .marks = marks});
     ASSERT_TRUE(pool.ok()) << pool.error().message;
     pool_ = std::make_unique<KvPool>(std::move(*pool));
     ledger_ = std::make_unique<BlockLedger>(*pool_, nullptr);
   }
   // One layer with keys, and one with a state of eight numbers.
-  void open_recurrent(int64_t blocks, int64_t states) {
-    open({find_format("f16"), 4, {{.kv_heads = 1, .head_dim = 32}, {.state_values = 8}}}, blocks, states);
+  void open_recurrent(int64_t blocks, int64_t states, int64_t marks = 0) {
+    open({find_format("f16"), 4, {{.kv_heads = 1, .head_dim = 32}, {.state_values = 8}}}, blocks, states, marks);
   }
   // Every layer sees four tokens, so that blocks of the only group are given back.
   void open_windows(int64_t blocks) {
@@ -87,7 +87,7 @@ TEST_F(LedgerStates, AStreamHoldsOneState) {
 
 // Three drafted tokens behind two own ones, in slots that hold 1, 2 and 3; the stream's own state is 4.
 TEST_F(LedgerStates, TheStateOfAKeptTokenReplacesTheStreams) {
-  open_recurrent(20, 4);
+  open_recurrent(20, 4, 3);
   LiveStream& a = stream(1, 5);
   for (const int64_t row : {1, 2, 3, 4}) {
     ASSERT_EQ(ledger_->mark_states(a, 2, 3), 3);
@@ -109,7 +109,7 @@ TEST_F(LedgerStates, TheStateOfAKeptTokenReplacesTheStreams) {
 }
 
 TEST_F(LedgerStates, DraftsAreAsLongAsThereAreSlots) {
-  open_recurrent(20, 4);
+  open_recurrent(20, 5, 2);
   LiveStream& a = stream(1, 5);
   LiveStream& b = stream(2, 5);
   EXPECT_EQ(ledger_->mark_states(a, 1, 1), 1);
@@ -117,13 +117,15 @@ TEST_F(LedgerStates, DraftsAreAsLongAsThereAreSlots) {
   EXPECT_EQ(ledger_->mark_states(a, 1, 5), 1) << "slots of an earlier step are released first";
   EXPECT_EQ(checked(), "");
   LiveStream& c = stream(3);
-  EXPECT_FALSE(ledger_->reserve(c, 1)) << "drafts have the last slots";
+  EXPECT_TRUE(ledger_->reserve(c, 1)) << "drafts leave the streams' slots";
+  EXPECT_EQ(ledger_->mark_states(c, 1, 1), 0);
   ledger_->release(a);
   a.sequence.computed = 0;
   EXPECT_EQ(pool_->states().free(), 2) << "those of its draft are returned, too";
   EXPECT_TRUE(a.sequence.kv.marks.empty());
   EXPECT_EQ(ledger_->mark_states(b, 1, 0), 0);
   EXPECT_EQ(pool_->states().free(), 3);
+  EXPECT_EQ(ledger_->mark_states(c, 1, 5), 2) << "more slots are free, but two are for drafts";
   EXPECT_EQ(checked(), "");
 }
 

@@ -40,7 +40,8 @@ class PrefixCache {
   // Number of the stream's tokens whose blocks the index has now, without the last token: at least one is computed, to
   // sample the next one.
   int64_t known_tokens(const Sequence& sequence) const;
-  // Variant that counts blocks behind the last copy of a recurrent state, too.
+  // Like known_tokens(), but also counts blocks after the last copy of a recurrent state, which cannot continue a
+  // stream by themselves.
   int64_t stored_tokens(const Sequence& sequence) const;
   // Inserts the full blocks that the stream has computed. The stream keeps them, too.
   void insert(const LiveStream& stream);

@@ -1,6 +1,7 @@
 #include "engine/state_copies.h"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 namespace millrace {
@@ -8,6 +9,7 @@ namespace millrace {
 void StateCopies::begin(LiveStream& stream) const {
   Sequence& s = stream.sequence;
   StatePoints& points = stream.states;
+  assert(points.fork_slot < 0);
   points = {};
   s.kv.state_at = 0;
   if (!cache_.copies_states() || !s.prefix.caches) return;
@@ -23,7 +25,8 @@ void StateCopies::begin(LiveStream& stream) const {
 
 void StateCopies::want(LiveStream& donor, int64_t tokens) const {
   if (!cache_.copies_states() || !donor.sequence.prefix.caches) return;
-  donor.states.branches.push_back(tokens);
+  std::vector<int64_t>& branches = donor.states.branches;
+  if (std::ranges::find(branches, tokens) == branches.end()) branches.push_back(tokens);
   set_next(donor);
 }
 

@@ -24,7 +24,7 @@ class StateCopies {
   void begin(LiveStream& stream) const;
   // Another stream needs a copy behind the first `tokens` tokens, more than `donor` has computed.
   void want(LiveStream& donor, int64_t tokens) const;
-  // Between two steps: takes a copy if the stream is at such a point. Its state is behind all its computed tokens.
+  // Called between two steps. Takes a copy if the stream has computed exactly KvState::state_at tokens.
   void take(LiveStream& stream);
   // A further answer of the request has begun with `first`'s state before the prompt's last token.
   void forked(LiveStream& first, LiveStream& answer) const;

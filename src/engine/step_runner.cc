@@ -218,7 +218,7 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
     if (!item.lost) evictions_.run(*item.stream);
     if (!item.lost) documents_.run(*item.stream);
     if (!item.lost) give_back(item);
-    const bool drafts = item.chunk.drafted > 0;  // the state is behind them, too
+    const bool drafts = item.chunk.drafted > 0;  // the state includes drafted tokens until commit_chunk()
     if (!item.lost && !drafts) states_.take(*item.stream);
     if (!item.chunk.sample) continue;
     if (!item.lost) {

@@ -298,7 +298,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     pool.ranges_ = VirtualRanges(blocks, range, ids / range);
   }
   if (options.states != kStatesElsewhere) {
-    MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states, options.copies));
+    MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states, options.copies, options.marks));
   }
   for (const auto& layer : layout.layers) {
     const bool rows = layer.kv_heads > 0;  // not recurrent, and not in another group

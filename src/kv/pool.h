@@ -164,6 +164,7 @@ struct KvPoolOptions {
   int64_t longest = 0;  // contiguous: tokens of the longest stream; the length of a range
   int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
   int64_t states = 0;   // recurrent layers, or a codec: slots of the StatePool
+  int64_t marks = 0;    // those of `states` that hold the states behind drafted tokens
   int64_t copies = 0;   // further slots, for the prefix index
   int64_t swapped = 0;  // window groups: streams in a tier, which keep their blocks of those groups
   // Blocks of the first group that the tier holds. Each stream has at least as many of them as of any other group.

@@ -85,7 +85,8 @@ class PrefixIndex {
   // Number of leading full blocks that the index holds, as far as they can continue a stream without windows; does not
   // count as a use.
   int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
-  // Variant that counts blocks behind the last copy of a state, too.
+  // Like known_blocks(), but also counts blocks after the last copy of a state, which cannot continue a stream by
+  // themselves.
   int64_t stored_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const {
     return std::ssize(path_of(tokens, tenant));
   }

@@ -1,6 +1,7 @@
 // PrefixStates: copies of recurrent states behind blocks of the prefix index. A block alone cannot continue a stream of
 // a model with recurrent layers: the stream also needs the state behind the block's last token. A copy belongs to the
-// node of its block and goes with it; a block without a copy stays, for longer prefixes. Not thread-safe.
+// node of its block and is dropped with it. Dropping a copy alone leaves the block, for longer prefixes. Not
+// thread-safe.
 //
 //   [A0]-[A1]-[A2*]-[A3]-[A4*]      *: has a copy. A prompt that begins with A0 ... A3 continues from A2
 #pragma once

@@ -20,7 +20,7 @@ int64_t StatePool::slot_bytes(std::span<const int64_t> values) {
   return bytes;
 }
 
-Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slots, int64_t copies) {
+Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slots, int64_t copies, int64_t marks) {
   StatePool pool;
   for (int64_t layer : values) {
     pool.offsets_.push_back(pool.slot_bytes_);
@@ -32,6 +32,7 @@ Result<StatePool> StatePool::create(std::span<const int64_t> values, int64_t slo
   if (copies < 0 || copies > INT32_MAX - slots)
     return Error::user(fmt::format("recurrent states: {} copies in addition to {} slots are too many", copies, slots));
   pool.copies_ = copies;
+  pool.marks_ = marks;
   slots += copies;
   if (slots > INT64_MAX / pool.slot_bytes_)
     return Error::resource(fmt::format("recurrent states: {} of {} bytes do not fit; lower the number of streams",

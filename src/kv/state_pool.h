@@ -22,14 +22,17 @@ class StatePool {
  public:
   StatePool() = default;  // for models without recurrent layers
   // `values`: of each layer, 0 where a layer keeps no state. `copies`: slots that the prefix index may hold, in
-  // addition to the `slots` of streams. Errors: user, resource.
-  static Result<StatePool> create(std::span<const int64_t> values, int64_t slots, int64_t copies = 0);
+  // addition to the `slots` of streams; `marks`: number of `slots` for the states behind drafted tokens. Errors: user,
+  // resource.
+  static Result<StatePool> create(std::span<const int64_t> values, int64_t slots, int64_t copies = 0,
+                                  int64_t marks = 0);
   // Bytes of one slot.
   static int64_t slot_bytes(std::span<const int64_t> values);
 
   bool any() const { return slot_bytes_ > 0; }
   int64_t slots() const { return slots_; }    // all, those for copies included
   int64_t copies() const { return copies_; }  // slots for copies of the prefix index
+  int64_t marks() const { return marks_; }    // slots for the states behind drafted tokens
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
   int64_t slot_bytes() const { return slot_bytes_; }
   int64_t bytes() const { return slots_ * slot_bytes_; }
@@ -46,6 +49,7 @@ class StatePool {
  private:
   int64_t slots_ = 0;
   int64_t copies_ = 0;
+  int64_t marks_ = 0;
   int64_t slot_bytes_ = 0;
   std::vector<int64_t> offsets_;  // bytes, by layer
   AlignedBuffer buffer_;

@@ -18,7 +18,7 @@ namespace {
 using namespace testing;
 
 constexpr int64_t kPairShards = 8;
-constexpr int64_t kSampleShards = 64;  // of models of which one shard runs
+constexpr int64_t kSampleShards = 64;  // a model of the sample runs one of this many shards
 const std::string kHeadFiles = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/draft_heads/";
 
 using PairedAnswers = std::map<int64_t, std::vector<TokenId>>;
@@ -108,10 +108,7 @@ class Combinations {
       others_show |= one->other_streams_show;
     }
     const auto error_of = [&](const Error& error) {
-      // The shapes of a drafter's model are known once it is loaded; they are no facts of a pair.
-      const bool of_draft_model = error.message.starts_with("drafter ") &&
-                                  error.message.find(": layers of its model: KV format ") != std::string::npos;
-      EXPECT_TRUE(alone || is_of_a_rule(error) || of_draft_model) << what << ": " << error.message;
+      EXPECT_TRUE(alone || is_of_a_rule(error)) << what << ": " << error.message;
       return error.message;
     };
     PairedAnswers before;
@@ -177,9 +174,10 @@ TEST_P(Compatibility, AllPairs) {
   for (size_t i = 0; i < all.size(); ++i)
     for (size_t k = i + 1; k < all.size(); ++k)
       if (all[i]->family != all[k]->family && index++ % GetParam().shards == GetParam().shard) run({all[i], all[k]});
-  const bool sample = GetParam().shards == kSampleShards;
-  EXPECT_GT(accepted_, sample ? 20 : 100);
-  EXPECT_GT(refused_, sample ? 2 : 10);
+  const int64_t ran = accepted_ + refused_;
+  EXPECT_GT(ran, 40);
+  EXPECT_GT(accepted_, ran / 12);
+  EXPECT_GT(refused_, ran / 100);
 }
 
 TEST_P(Compatibility, RandomTriples) {

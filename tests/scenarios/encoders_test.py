@@ -78,10 +78,11 @@ class Encoders(unittest.TestCase):
             self.assertIn("the model has no prompt 'title'; it has query, document", unknown.stderr)
 
     def test_what_an_encoder_cannot_do(self):
-        for command in (["run", "-p", "a"], ["perplexity", "--text", "a"]):
+        for command in (["run", "-p", "a"], ["perplexity", "-f", os.path.join(SOURCE, "README.md")]):
             done = subprocess.run([MILLRACE, command[0], "-m", golden("bert"), *command[1:]], capture_output=True,
                                   text=True, timeout=120, check=False)
             self.assertNotEqual(done.returncode, 0)
+            self.assertIn("encoder", done.stderr)
 
     def test_each_api_returns_the_reference_vectors(self):
         expected = reference("bert")

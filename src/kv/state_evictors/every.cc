@@ -1,5 +1,5 @@
-// Also every k-th multiple of the stride, in prompts and in answers. Prompts that leave a stored one anywhere then
-// compute at most k strides again, for more copies. The copy that was used least recently is evicted first.
+// Like `last`, and also takes and keeps a copy at every k-th multiple of the stride, in prompts and in answers. A
+// prompt that leaves a stored one anywhere then computes at most k strides again. Evicts the least recently used copy.
 #include "kv/state_evictors/factories.h"
 
 namespace millrace {

@@ -1,5 +1,5 @@
-// The last copy of each branch: of prompts and of what they share. An answer has only its newest copy. The copy that
-// was used least recently is evicted first.
+// Keeps the last copy of each prompt and each branch, and only the newest copy of an answer. Evicts the least recently
+// used copy.
 #include "kv/state_evictors/factories.h"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 // Marconi (Pan et al., 2024): admits copies that are likely to be reused, and evicts the one with the lowest utility.
 // Reuse is expected at two places: where prompts branch, and at the end of a conversation so far. A copy at the end of
-// a prompt therefore goes when the answer behind it has one.
+// a prompt is therefore dropped when the answer behind it has one.
 //
 //   utility = recency + alpha x (tokens that a hit saves per byte), both scaled to [0, 1] over all copies
 //

@@ -103,6 +103,15 @@ void add_draft_windows(std::span<const KvLayer> layers, int64_t context, const s
   facts.add_if(windows, kDraftWindows, "drafter " + member_name(text));
 }
 
+void add_draft_heads(std::span<const KvLayer> layers, const KvFormats& formats, const std::string& text, Facts& facts) {
+  if (formats.codec || !formats.keys) return;
+  const Format& values = formats.values ? *formats.values : *formats.keys;
+  const bool partial = std::ranges::any_of(layers, [&](const KvLayer& layer) {
+    return layer.head_dim % formats.keys->block_values != 0 || layer.head_dim % values.block_values != 0;
+  });
+  facts.add_if(partial, kDraftHeads, "drafter " + member_name(text));
+}
+
 void add_evictor(const EvictionRule& rule, Facts& facts) {
   const std::string who = "evictor " + rule.text;
   facts.add(kEvicts, who);
@@ -124,6 +133,9 @@ void add_kv_format(const KvFormats& formats, const std::string& text, Facts& fac
   const KvCodec* codec = formats.codec.get();
   facts.add_if(formats.encodes(), kEncodes, who);
   facts.add_if(codec, kEncodesMost, who);
+  const bool blocks =
+      formats.keys && (formats.keys->block_values > 1 || (formats.values && formats.values->block_values > 1));
+  facts.add_if(!codec && blocks, kRowBlocks, who);
   facts.add_if(codec && (codec->before_rope() || codec->sink_tokens() > 0), kEncodesUnrotated, who);
   facts.add_if(codec && codec->residual() > 0, kRawTail, who);
   facts.add_if(!codec && formats.residual_below > 0, kResiduals, who);

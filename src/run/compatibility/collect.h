@@ -26,6 +26,8 @@ void add_model(const ArchSpec& spec, int64_t context, Facts& facts);
 void add_layers(std::span<const KvLayer> layers, int64_t context, Facts& facts);
 // The layers of a whole draft model, which share the blocks of the engine's.
 void add_draft_windows(std::span<const KvLayer> layers, int64_t context, const std::string& text, Facts& facts);
+// States whether heads of these layers do not fill the blocks of values of the engine's formats.
+void add_draft_heads(std::span<const KvLayer> layers, const KvFormats& formats, const std::string& text, Facts& facts);
 
 // The members that an engine of this plan is made of. `layers`: those of its model, which add_model() or add_layers()
 // has stated.

@@ -47,6 +47,7 @@ inline constexpr Fact kSkipsLayers{"drafter", "runs the model without some of it
 inline constexpr Fact kDrafterLayers{"drafter", "stores keys or states of its own in the engine's blocks"};
 inline constexpr Fact kHiddenRows{"drafter", "stores hidden states as rows of the engine's blocks"};
 inline constexpr Fact kDraftWindows{"drafter", "its model has layers that see a window"};
+inline constexpr Fact kDraftHeads{"drafter", "the heads of its model do not fill blocks of values"};
 
 inline constexpr Fact kEvicts{"evictor", "drops keys and values of running streams"};
 inline constexpr Fact kMovesKeys{"evictor", "moves keys to lower positions (positions=cache)"};
@@ -62,6 +63,7 @@ inline constexpr Fact kEncodesMost{"kv_format", "encodes whole blocks of the lay
 inline constexpr Fact kEncodesUnrotated{"kv_format", "encodes keys as they were before RoPE"};
 inline constexpr Fact kRawTail{"kv_format", "keeps the newest tokens raw (residual)"};
 inline constexpr Fact kResiduals{"kv_format", "stores residuals of its rows"};
+inline constexpr Fact kRowBlocks{"kv_format", "stores a head's row as blocks of values"};
 inline constexpr Fact kTwoFormats{"kv_format", "stores keys and values in two formats"};
 inline constexpr Fact kWindowFormats{"kv_format", "names a format of layers with a window"};
 inline constexpr Fact kNoDocumentRows{"kv_format", "encodes whole blocks in an engine that keeps no rows of documents"};

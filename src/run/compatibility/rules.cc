@@ -41,6 +41,7 @@ constexpr Rule kRules[] = {
     {&kSkipsLayers, &kSharedKeys, "some of its layers read the keys of others, which a draft may skip", "use ngram"},
     {&kReadsHiddenStates, &kSharedKeys, "its last layers run for tokens with logits alone", "use ngram"},
     {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
+    {&kDraftHeads, &kRowBlocks, "the head size of the drafter's model is no multiple of its blocks", "use f16 or bf16"},
     {&kSkipsLayers, &kEncodes, "it encodes whole blocks, in which a draft's keys cannot be replaced", kUseRows},
     {&kDraftsTrees, &kEncodes, "it encodes whole blocks, in which tokens of a tree cannot move",
      "use a drafter of chains, such as ngram without branches, or f16 or another format of rows"},

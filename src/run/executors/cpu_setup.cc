@@ -23,13 +23,6 @@ int64_t draft_rows(const EngineOptions& options, int64_t longest) {
   return options.draft_length == "auto" ? std::min(most, std::max(longest, kChosenRows)) : most;
 }
 
-// Slots for the states behind drafted tokens of recurrent models. Where the lengths of drafts are chosen, long drafts
-// in many streams do not pay, and a state takes much memory.
-int64_t draft_states(const EngineOptions& options, int64_t longest) {
-  const int64_t most = options.max_streams * longest;
-  return options.draft_length == "auto" ? std::min(most, std::max(longest, 2 * options.max_streams)) : most;
-}
-
 ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t context) {
   const int64_t tokens = std::max(options.batch_tokens, options.max_streams);
   return {.tokens = tokens,
@@ -37,30 +30,27 @@ ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t 
           .context = context};
 }
 
-// Without copies of states, and then without memory for constraints, where these do not fit and only a default asks for
-// them.
+// Where the places do not fit, those that only a default asks for are left out: first the copies of states, then the
+// memory for constraints, then both.
 Result<int64_t> plan_blocks(const KvLayout& layout, KvPoolOptions& places, EngineMemory& memory,
                             const MemoryAccounts& accounts, int64_t wanted, int64_t least,
                             const EngineOptions& options) {
+  const bool copies = options.state_cache_bytes == 0 && places.copies > 0;
+  const bool constraints = options.constraint_memory <= 0 && memory.constraints > 0;
   auto planned = plan_kv_blocks(layout, places, memory, accounts, wanted, least);
-  if (!planned.ok() && options.state_cache_bytes == 0 && places.copies > 0) {
-    EngineMemory without = memory;
-    without.state_cache = 0;
-    auto again = plan_kv_blocks(layout, places, without, accounts, wanted, least);
-    if (again.ok()) {
-      memory = without;
-      places.copies = 0;
-      return again;
-    }
+  for (const auto& [drops_copies, drops_constraints] : {std::pair(true, false), {false, true}, {true, true}}) {
+    if (planned.ok()) break;
+    if ((drops_copies && !copies) || (drops_constraints && !constraints)) continue;
+    EngineMemory fewer = memory;
+    if (drops_copies) fewer.state_cache = 0;
+    if (drops_constraints) fewer.constraints = 0;
+    auto again = plan_kv_blocks(layout, places, fewer, accounts, wanted, least);
+    if (!again.ok()) continue;
+    memory = fewer;
+    if (drops_copies) places.copies = 0;
+    return again;
   }
-  if (planned.ok() || options.constraint_memory > 0 || memory.constraints == 0) return planned;
-  EngineMemory without = memory;
-  without.constraints = without.state_cache = 0;
-  auto again = plan_kv_blocks(layout, places, without, accounts, wanted, least);
-  if (!again.ok()) return planned;
-  memory = without;
-  places.copies = 0;
-  return again;
+  return planned;
 }
 
 }  // namespace
@@ -108,16 +98,11 @@ Result<void> CpuSetup::plan_layout() {
   MILLRACE_TRY_VOID(state_facts());
   MILLRACE_TRY_VOID(drafter_.check());
   MILLRACE_TRY(layout_, engine_layout(plan_, model_.kv_layers(), context));
-  const KvLayout own = layout_;
   MILLRACE_TRY_VOID(drafter_.load(layout_, context));
   add_draft_windows(drafter_.whole_model_layers(), context, options_.drafter, executor_.facts_);
+  add_draft_heads(drafter_.whole_model_layers(), plan_.formats, options_.drafter, executor_.facts_);
   MILLRACE_TRY_VOID(resolve_engine(plan_, executor_.facts_));
-  MILLRACE_TRY_VOID(own.check());
-  auto with_drafter = layout_.check();
-  if (with_drafter.ok()) return {};
-  Error error = with_drafter.error();
-  error.message = fmt::format("drafter {}: layers of its model: {}", options_.drafter, error.message);
-  return error;
+  return layout_.check();
 }
 
 // Refuses combinations before the drafter's model is loaded.
@@ -146,7 +131,8 @@ Result<void> CpuSetup::plan_places() {
   if (layout_.state_bytes() > 0) {
     // One state for each running stream, each swapped one, and each drafted token that is verified.
     places_.states = places_.streams * (plan_.tier ? 2 : 1);
-    if (layout_.recurrent()) places_.states += draft_states(options_, plan_.longest_draft());
+    if (layout_.recurrent()) places_.marks = planned_draft_states(options_, plan_.longest_draft());
+    places_.states += places_.marks;
     MILLRACE_TRY(places_.copies, planned_state_copies(options_, layout_, places_.streams,
                                                       executor_.model_->parts().accounts->budget()));
   }

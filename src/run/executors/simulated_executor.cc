@@ -125,6 +125,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const std::string codec = layout.codec_name();
   const int64_t streams = std::max(options.max_streams, options.resident_streams) * (plan.tier ? 2 : 1);
   MILLRACE_TRY(const int64_t copies, planned_state_copies(options, layout, streams, 0));
+  const int64_t marks = layout.recurrent() ? planned_draft_states(options, plan.longest_draft()) : 0;
   executor->shares_prefixes_ = layout.prefixes_shared() || copies > 0;
   executor->time_.cost = make_scaled_kv_cost(std::move(cost), kv_ratio, read_ratio);
   MILLRACE_TRY(const int64_t tails, tail_tokens(plan, layout));
@@ -132,8 +133,10 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const int64_t kv_tokens = options.kv_tokens > 0 ? SimulatedKv::tokens_for(options.kv_tokens - tails, kv_ratio)
                                                   : longest_demand(rule, layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks,
-                                         {.states = streams, .copies = copies, .evicts = rule != nullptr}));
+  MILLRACE_TRY(
+      auto pool,
+      KvPool::create(std::move(layout), blocks,
+                     {.states = streams + marks, .marks = marks, .copies = copies, .evicts = rule != nullptr}));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
   executor->limits_.layers = model.layers;
   executor->limits_.kv_heads = model.kv_heads;

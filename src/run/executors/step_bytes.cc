@@ -179,6 +179,14 @@ class ChunkSums {
         return false;
       before = mark.row;
     }
+    return !(chunk.state >= 0 && chunk.tree > 0) || parents_have_marks(chunk, first);
+  }
+  // A token of a tree begins with the state behind its parent, so the token before the tree and each of its tokens but
+  // the last need a mark.
+  bool parents_have_marks(const StepChunk& chunk, size_t first) const {
+    const auto marks = std::span(input_.marks).subspan(first, marks_ - first);
+    for (int64_t row = chunk.tokens - chunk.tree - 1; row < chunk.tokens - 1; ++row)
+      if (row < 0 || std::ranges::find(marks, row, &StateMark::row) == marks.end()) return false;
     return true;
   }
   static bool take(size_t& sum, int64_t count, size_t size) {

@@ -131,7 +131,8 @@ TEST(StepBytes, StepsOutOfBoundsAreRefused) {
       [](StepInput& s) { s.chunks[0].state = -1; },   [](StepInput& s) { s.chunks[0].marks = -1; },
       [](StepInput& s) { s.marks[0].row = 1; },       [](StepInput& s) { s.marks[1].row = 2; },
       [](StepInput& s) { s.marks[0].row = -1; },      [](StepInput& s) { s.marks[1].slot = 9; },
-      [](StepInput& s) { s.marks[0].slot = 5; },      [](StepInput& s) { s.marks.push_back({1, 3}); }};
+      [](StepInput& s) { s.marks[0].slot = 5; },      [](StepInput& s) { s.marks.push_back({1, 3}); },
+      [](StepInput& s) { s.chunks[1].state = 3; }};
   for (size_t i = 0; i < changes.size(); ++i) {
     StepInput input = sample_step();
     changes[i](input);

@@ -9,7 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kCopiesEach = 2;  // of a stream: the end of its prompt, and its newest multiple
+constexpr int64_t kCopiesEach =
+    2;  // per stream: one at the end of its prompt, one at the newest multiple of its answer
 constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
 }  // namespace
@@ -24,6 +25,11 @@ Result<int64_t> planned_state_copies(const EngineOptions& options, const KvLayou
   if (copies > 0) return copies;
   return Error::user(fmt::format("state cache: a copy of this model's recurrent states has {}, got {}; enlarge it",
                                  format_bytes(each), format_bytes(options.state_cache_bytes)));
+}
+
+int64_t planned_draft_states(const EngineOptions& options, int64_t longest) {
+  const int64_t all = options.max_streams * longest;
+  return options.draft_length == "auto" ? std::min(all, std::max(longest, 2 * options.max_streams)) : all;
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// How many copies of recurrent states the prefix cache of an engine may hold.
+// Numbers of slots for recurrent states that an engine has in addition to those of its streams.
 #pragma once
 
 #include "kv/pool.h"
@@ -11,5 +11,9 @@ namespace millrace {
 // enough bytes for one copy).
 Result<int64_t> planned_state_copies(const EngineOptions& options, const KvLayout& layout, int64_t streams,
                                      int64_t budget);
+
+// Returns the slots for the states behind drafted tokens, for drafts of at most `longest` tokens. Where the lengths of
+// drafts are chosen (options.draft_length), long drafts in many streams do not pay, and a state takes much memory.
+int64_t planned_draft_states(const EngineOptions& options, int64_t longest);
 
 }  // namespace millrace

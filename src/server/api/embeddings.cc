@@ -54,13 +54,12 @@ Json vector_json(std::span<const float> values, bool base64) {
   return out;
 }
 
-Wrong read_dimensions(const ServedModel& served, const Json& body, EmbeddingRequest& request) {
-  if (!body.contains("dimensions")) return std::nullopt;
-  request.dimensions = body["dimensions"].get<int64_t>();
+Wrong read_dimensions(const ServedModel& served, const Json& body, const char* field, EmbeddingRequest& request) {
+  if (!body.contains(field)) return std::nullopt;
+  request.dimensions = body[field].get<int64_t>();
   const int64_t width = served.embeddings->width(request.pooling);
   if (request.dimensions <= width) return std::nullopt;
-  return ApiError::bad("dimensions",
-                       fmt::format("the model's vectors have {} dimensions, got {}", width, request.dimensions));
+  return ApiError::bad(field, fmt::format("the model's vectors have {} dimensions, got {}", width, request.dimensions));
 }
 
 // Truncates each vector to the requested dimensions, then normalizes it to a length of 1.
@@ -117,7 +116,7 @@ Wrong embed_openai(Call& call, const Exchange& exchange) {
   if (request.pooling == Pooling::none)
     return ApiError::bad("pooling",
                          "'none' gives a vector for each token, which this API cannot return; use /embedding");
-  if (auto wrong = read_dimensions(call.served(), call.body, request)) return wrong;
+  if (auto wrong = read_dimensions(call.served(), call.body, "dimensions", request)) return wrong;
   if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, request)) return wrong;
   request.base64 = call.body.value("encoding_format", "float") == "base64";
   return submit(call, exchange, kOpenAi, std::move(request), openai_json);
@@ -175,7 +174,7 @@ Wrong read_ollama(Call& call, EmbeddingRequest& request) {
   if (auto wrong = read_prefix(call.served(), "model", std::nullopt, request)) return wrong;
   if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
   if (request.pooling == Pooling::none) request.pooling = Pooling::last;
-  return read_dimensions(call.served(), call.body, request);
+  return read_dimensions(call.served(), call.body, "dimensions", request);
 }
 
 Wrong embed_ollama(Call& call, const Exchange& exchange) {
@@ -203,11 +202,11 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
 
 // --- Cohere ---
 
-// Returns the tasks of Cohere's names, which sentence-transformers calls differently.
+// Returns the task that sentence-transformers' files name for Cohere's `input_type`.
 std::optional<std::string> task_of(const std::string& input_type) {
   if (input_type == "search_query") return "query";
   if (input_type == "search_document") return "document";
-  return std::nullopt;
+  return input_type.empty() ? std::nullopt : std::optional(input_type);
 }
 
 Json cohere_json(const EmbeddingRequest& request, const Vectors& vectors, const std::string& id, const Json& texts) {
@@ -224,15 +223,12 @@ Json cohere_json(const EmbeddingRequest& request, const Vectors& vectors, const 
 Wrong embed_cohere(Call& call, const Exchange& exchange) {
   EmbeddingRequest request;
   const Json& body = call.body;
-  const auto task = task_of(body.value("input_type", ""));
-  if (read_prefix(call.served(), "input_type", task, request)) request.prefix.clear();
-  if (auto wrong = read_pooling(call.served(), body, &request.pooling)) return wrong;
-  if (request.pooling == Pooling::none) request.pooling = Pooling::last;
-  if (body.contains("output_dimension")) request.dimensions = body["output_dimension"].get<int64_t>();
-  const int64_t width = call.served().embeddings->width(request.pooling);
-  if (request.dimensions > width)
-    return ApiError::bad("output_dimension",
-                         fmt::format("the model's vectors have {} dimensions, got {}", width, request.dimensions));
+  const Result<TaskPrefixes>& prefixes = call.served().embeddings->prefixes();
+  if (!prefixes.ok()) return ApiError::from(prefixes.error());
+  if (auto prefix = prefixes->find(task_of(body.value("input_type", ""))); prefix.ok())
+    request.prefix = std::move(*prefix);
+  if (auto wrong = read_vector_pooling(call.served(), body, &request.pooling)) return wrong;
+  if (auto wrong = read_dimensions(call.served(), body, "output_dimension", request)) return wrong;
   if (body.contains("embedding_types")) {
     const Json& types = body["embedding_types"];
     if (types.size() != 1 || (types[0] != "float" && types[0] != "base64"))

@@ -171,16 +171,10 @@ Wrong check_head(const RankingHead& head) {
 
 // The model's prefixes of queries and documents, as far as its files state them.
 Wrong read_prefixes(const ServedModel& served, RankRequest& request) {
-  const auto prefixes = TaskPrefixes::read(*served.model->parts().files);
+  const Result<TaskPrefixes>& prefixes = served.embeddings->prefixes();
   if (!prefixes.ok()) return ApiError::from(prefixes.error());
   if (auto query = prefixes->find("query"); query.ok()) request.query_prefix = *query;
   if (auto document = prefixes->find("document"); document.ok()) request.document_prefix = *document;
-  return std::nullopt;
-}
-
-Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* pooling) {
-  if (auto wrong = read_pooling(served, body, pooling)) return wrong;
-  if (*pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, and no score");
   return std::nullopt;
 }
 

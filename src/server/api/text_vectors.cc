@@ -39,7 +39,7 @@ Field prompt_name_field() {
 
 Wrong read_prefix(const ServedModel& served, const char* field, const std::optional<std::string>& task,
                   TextTokens& out) {
-  auto prefixes = TaskPrefixes::read(*served.model->parts().files);
+  const Result<TaskPrefixes>& prefixes = served.embeddings->prefixes();
   if (!prefixes.ok()) return ApiError::from(prefixes.error());
   auto prefix = prefixes->find(task);
   if (!prefix.ok()) return ApiError::bad(field, prefix.error().message);
@@ -100,6 +100,13 @@ Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling
   const Result<Pooling>& own = served.embeddings->pooling();
   if (!own.ok()) return ApiError::from(own.error());
   *pooling = *own;
+  return std::nullopt;
+}
+
+Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* pooling) {
+  if (auto wrong = read_pooling(served, body, pooling)) return wrong;
+  if (*pooling == Pooling::none)
+    return ApiError::bad("pooling", "'none' gives a vector for each token, and this endpoint needs one for each text");
   return std::nullopt;
 }
 

@@ -25,6 +25,8 @@ Wrong add_texts(const ServedModel& served, const char* name, const Json& input, 
 
 // The request's `pooling`, or the model's default.
 Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling);
+// Variant for endpoints that need one vector of each text: rejects "none".
+Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* pooling);
 
 ApiError too_many_tokens(const char* field, const std::string& what, int64_t count, int64_t most);
 

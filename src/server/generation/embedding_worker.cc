@@ -66,6 +66,7 @@ EmbeddingWorker::EmbeddingWorker(const LanguageModel& model, Engine& engine, int
       width_(model.parts().model->spec().width),
       pooling_(chosen_pooling(model, pooling)),
       head_(VectorHead::read(*model.parts().files, width_)),
+      prefixes_(TaskPrefixes::read(*model.parts().files)),
       thread_("requests are waiting for embeddings") {}
 
 EmbeddingWorker::~EmbeddingWorker() {

@@ -12,6 +12,7 @@
 #include "evaluate/pooling.h"
 #include "evaluate/vector_head.h"
 #include "millrace/model.h"
+#include "prompt/task_prefixes.h"
 #include "server/generation/fair_worker.h"
 
 namespace millrace {
@@ -39,6 +40,8 @@ class EmbeddingWorker {
 
   // The default pooling. Errors: as model_pooling.
   const Result<Pooling>& pooling() const { return pooling_; }
+  // Prefixes of the model's files by task. Errors: as TaskPrefixes::read().
+  const Result<TaskPrefixes>& prefixes() const { return prefixes_; }
   int64_t context() const { return context_; }
   // Values of one vector. Hidden states of single tokens do not pass the model's dense layers.
   int64_t width(Pooling pooling) const { return pooling != Pooling::none && head_.ok() ? head_->width() : width_; }
@@ -56,6 +59,7 @@ class EmbeddingWorker {
   const int64_t batch_tokens_, context_, width_;
   Result<Pooling> pooling_;
   Result<VectorHead> head_;
+  Result<TaskPrefixes> prefixes_;
   std::atomic<bool> stopping_ = false;
   FairWorker thread_;  // last: it uses the others
 };
