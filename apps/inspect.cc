@@ -271,10 +271,15 @@ void print_tensors(const ModelFiles& files) {
 Result<int> run(const InspectFlags& flags) {
   MILLRACE_TRY(auto files, open_local_model(flags.model));
   const bool known = find_arch(files) != nullptr;
-  const auto spec = read_arch_spec(files);
-  if (known && !spec.ok()) return spec.error();
-  auto described =
-      known ? describe(files, *spec, flags.context > 0 ? flags.context : spec->context) : describe_unknown(files);
+  std::vector<ArchComparison> families;  // of a file of an unknown architecture
+  nlohmann::ordered_json described;
+  if (known) {
+    MILLRACE_TRY(const ArchSpec spec, read_arch_spec(files));
+    described = describe(files, spec, flags.context > 0 ? flags.context : spec.context);
+  } else {
+    families = compare_with_known(files);
+    described = describe_unknown(files, families);
+  }
   if (flags.json && flags.tensors)
     for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(files, stored));
   if (flags.json)
@@ -284,7 +289,7 @@ Result<int> run(const InspectFlags& flags) {
   else
     print_unknown(described);
   if (flags.tensors && !flags.json) print_tensors(files);
-  if (!known) return spec.error();
+  if (!known) return unknown_architecture(files, families);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "inspect_unknown.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "models/unknown/file_blocks.h"
 #include "run/language_model.h"
@@ -11,15 +12,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string joined(const Json& names) {
-  std::string out;
-  for (const auto& name : names) out += (out.empty() ? "" : ", ") + name.get<std::string>();
-  return out;
+  return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), ", "));
 }
 
 }  // namespace
 
-Json describe_unknown(const ModelFiles& files) {
-  const std::vector<ArchComparison> known = compare_with_known(files);
+Json describe_unknown(const ModelFiles& files, const std::vector<ArchComparison>& known) {
   const ArchComparison& nearest = known.front();
   Json out = {{"path", files.path},
               {"kind", files.kind == ModelFiles::Kind::gguf ? "gguf" : "huggingface"},

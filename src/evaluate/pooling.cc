@@ -37,7 +37,8 @@ Result<Pooling> from_gguf(const ModelFiles& files) {
     case 1: return Pooling::mean;
     case 2: return Pooling::cls;
     case 3: return Pooling::last;
-    case 4: return is_encoder(files) ? Pooling::cls : Pooling::last;  // the token that a ranking head reads
+    // The CLS token, or a decoder's last token; a ranking head's own choice is RankingHead::row().
+    case 4: return is_encoder(files) ? Pooling::cls : Pooling::last;
     default: return Error::unsupported(fmt::format("{}: unknown {} {}", files.path, key, found->dump()));
   }
 }

@@ -44,8 +44,9 @@ Result<std::unique_ptr<SkipMeasure>> SkipMeasure::create(std::shared_ptr<const L
   const auto& parts = model->parts();
   const ArchSpec& spec = parts.model->spec();
   if (keeps(spec, StateKind::recurrent))
-    return Error::unsupported("draft-search: the model has recurrent layers, and cannot draft for itself");
-  if (std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; }))
+    return Error::unsupported(
+        "draft-search: does not measure models with recurrent layers; choose the blocks with attn= and mlp=");
+  if (shares_keys(spec))
     return Error::unsupported(
         "draft-search: some of the model's layers read the keys of others, which a draft would skip");
   auto made = std::unique_ptr<SkipMeasure>(new SkipMeasure());

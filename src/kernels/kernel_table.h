@@ -262,7 +262,7 @@ struct RotatedRows {
 // tokens are split.
 
 // Computes y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]). `window` holds the inputs before the first
-// token.
+// token. `y` must not overlap `x` or `window`.
 struct CausalConvArgs {
   int64_t tokens = 0;
   int64_t channels = 0;

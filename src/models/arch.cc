@@ -119,10 +119,31 @@ nlohmann::ordered_json language_fields(const nlohmann::ordered_json& config) {
   return fields;
 }
 
+// Describes the first layer that cannot read the keys and values of its source (LayerSpec::kv_from); "" if all can.
+std::string shared_keys_problem(const ArchSpec& spec) {
+  for (int64_t i = 0; i < spec.layer_count(); ++i) {
+    const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
+    if (layer.kv_from < 0) continue;
+    if (layer.kv_from >= i)
+      return fmt::format("layer {} reads the keys of layer {}, which runs later", i, layer.kv_from);
+    const LayerSpec& source = spec.layers[static_cast<size_t>(layer.kv_from)];
+    if (source.kv_from >= 0)
+      return fmt::format("layer {} reads the keys of layer {}, which stores none", i, layer.kv_from);
+    if (source.kv_heads != layer.kv_heads || source.head_dim != layer.head_dim || source.value_dim != layer.value_dim)
+      return fmt::format(
+          "layer {} has {} KV heads with {} dims of keys and {} of values, and reads those of layer {}, which has {} "
+          "with {} and {}",
+          i, layer.kv_heads, layer.head_dim, layer.value_dim, layer.kv_from, source.kv_heads, source.head_dim,
+          source.value_dim);
+  }
+  return {};
+}
+
 Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
   for (const LayerSpec& layer : spec.layers)
     if (const std::string problem = mixers_problem(spec, layer); !problem.empty()) return bad(problem);
+  if (const std::string problem = shared_keys_problem(spec); !problem.empty()) return bad(problem);
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
   if (spec.activation == HiddenActivation::clamped_swiglu && !(spec.gated && spec.activation_limit > 0.0f))
     return bad(fmt::format("activation {} without a gate, or with limit {}", activation_name(spec.activation),

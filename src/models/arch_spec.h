@@ -2,6 +2,7 @@
 // has a file in models/arch/ that fills it from a GGUF file's metadata or a Hugging Face config.json.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -143,14 +144,17 @@ struct LayerSpec {
   // Index of the earlier layer whose keys and values attention reads; the layer then stores none. -1: its own.
   int64_t kv_from = -1;
 
-  // Index of the layer that stores the keys and values of this layer, whose index is `own`.
-  int64_t stored_by(int64_t own) const { return kv_from >= 0 ? kv_from : own; }
   // Above 0: an MLP's gate loses its mean and this many standard deviations, and is cut at 0 before its activation.
   float gate_cut = 0.0f;
+
+  // Index of the layer that stores the keys and values of this layer, whose index is `own`.
+  int64_t stored_by(int64_t own) const { return kv_from >= 0 ? kv_from : own; }
   bool has_dense_mlp() const { return mlp && (!moe || experts.beside_mlp); }
 
   bool operator==(const LayerSpec&) const = default;
 };
+
+inline constexpr int64_t kMaxStreams = 8;  // largest ArchSpec::streams
 
 struct ArchSpec {
   std::string arch;  // "llama"
@@ -213,6 +217,11 @@ struct ArchSpec {
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
 };
+
+// Returns true if some layers read the keys and values of earlier layers.
+inline bool shares_keys(const ArchSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; });
+}
 
 // Sizes that the layer leaves 0 are the model's.
 inline void set_own_sizes(const ArchSpec& spec, LayerSpec& layer) {

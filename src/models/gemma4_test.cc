@@ -164,6 +164,37 @@ TEST(Gemma4, WhatIsNotSupportedIsNamed) {
             "m: attention.head_count_kv must have a number of at least 1 for each of 2 layers");
 }
 
+TEST(Gemma4, LayersThatShareKeysHaveTheSizesOfTheirSource) {
+  GemmaJson keys = {{"gemma4.context_length", 128},
+                    {"gemma4.embedding_length", 8},
+                    {"gemma4.block_count", 3},
+                    {"gemma4.attention.head_count", 2},
+                    {"gemma4.feed_forward_length", 8},
+                    {"gemma4.attention.head_count_kv", {2, 1, 1}},
+                    {"gemma4.attention.key_length", 8},
+                    {"gemma4.attention.key_length_swa", 4},
+                    {"gemma4.attention.value_length", 8},
+                    {"gemma4.attention.sliding_window_pattern", {false, true, true}},
+                    {"gemma4.attention.shared_kv_layers", 1},
+                    {"gemma4.vocab_size", 16}};
+  const auto read = [&] { return read_gemma_spec(ModelFiles::Kind::gguf, "gemma4", keys); };
+  const auto spec = read();
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->layers[2].kv_from, 1);
+  keys["gemma4.attention.head_count_kv"] = {2, 1, 2};
+  ASSERT_FALSE(read().ok());
+  EXPECT_EQ(read().error().kind, ErrorKind::corrupt);
+  EXPECT_EQ(read().error().message,
+            "m: layer 2 has 2 KV heads with 4 dims of keys and 4 of values, and reads those of layer 1, which has 1 "
+            "with 4 and 4");
+
+  GemmaJson config = e2b_config();
+  config["per_layer_config"] = {{"16", {{"num_key_value_heads", 2}}}};
+  const auto own_heads = read_gemma_spec(ModelFiles::Kind::huggingface, "Gemma4ForCausalLM", config);
+  ASSERT_FALSE(own_heads.ok());
+  EXPECT_NE(own_heads.error().message.find("layer 16 has 2 KV heads"), std::string::npos) << own_heads.error().message;
+}
+
 TEST(Gemma3n, SharesOfActivationsBecomeDeviations) {
   GemmaJson config = e2b_config();
   for (const char* key : {"attention_k_eq_v", "enable_moe_block", "global_head_dim", "num_global_key_value_heads",

@@ -47,7 +47,7 @@ const float* given_row(const Batch& batch, int64_t t) {
   return found != batch.embeddings.end() && found->token == t ? found->row : nullptr;
 }
 
-// The last layer that stores something: tokens without logits need no layer behind it.
+// Returns the last layer that stores keys, values or a state. Tokens without logits skip the layers after it.
 int64_t last_stored(const ArchSpec& spec) {
   int64_t last = spec.layer_count() - 1;
   while (last > 0 && spec.layers[static_cast<size_t>(last)].kv_from >= 0) --last;

@@ -83,7 +83,8 @@ struct LayerWeights {
   Weight q, k, v, output;
   std::vector<float> q_bias, k_bias, v_bias, output_bias;
   std::vector<float> q_norm, k_norm;
-  std::vector<float> v_norm;            // ones, only with ArchSpec::value_norm
+  // 1 - norm_offset in each place, so that the norm has no weights; only with ArchSpec::value_norm
+  std::vector<float> v_norm;
   std::vector<float> sinks;             // [heads], only with ArchSpec::attention_sinks
   std::unique_ptr<MixerWeights> mixer;  // weights of the mixer that is not attention; null: there is none
   MlpWeights mlp;

@@ -44,11 +44,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
     model_->rope_frequencies_.push_back(rope_frequencies(rope, model_->context_));
     model_->rope_scales_.push_back(rope_scale(rope));
   }
-  MILLRACE_TRY_VOID(load_embeddings());
-  model_->layers_.resize(spec.layers.size());
-  MILLRACE_TRY_VOID(load_layer_inputs());
-  MILLRACE_TRY(model_->stream_in_, load_streams("altup_proj"));
-  MILLRACE_TRY(model_->stream_out_, load_streams("altup_unembd_proj"));
+  MILLRACE_TRY_VOID(load_around_layers());
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
   std::vector<const TokenGates*> gates;
   for (const LayerWeights& layer : model_->layers_) gates.push_back(&layer.gates);
@@ -58,17 +54,31 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   return std::move(model_);
 }
 
+Result<void> ModelBuilder::load_around_layers() {
+  model_->layers_.resize(model_->spec_.layers.size());
+  MILLRACE_TRY_VOID(load_embeddings());
+  MILLRACE_TRY_VOID(load_layer_inputs());
+  MILLRACE_TRY(model_->stream_in_, load_streams("altup_proj"));
+  MILLRACE_TRY(model_->stream_out_, load_streams("altup_unembd_proj"));
+  return {};
+}
+
+StoredTensor ModelBuilder::stored(std::string_view name) const {
+  const StoredTensor* found = loader_.find(name);
+  return found ? *found : StoredTensor{};
+}
+
 Result<void> ModelBuilder::load_embeddings() {
   const ArchSpec& spec = model_->spec_;
   MILLRACE_TRY(const TensorTrain train, read_tensor_train(*files_, spec.width));
   const int64_t cols = train.modes > 0 ? train.values() : spec.width;
   MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, cols));
-  const StoredTensor* stored = loader_.find("token_embd.weight");
+  const StoredTensor table = stored("token_embd.weight");
   if (embedding.parts || embedding.codebook)
     return Error::unsupported(
         fmt::format("{}: token_embd.weight: an embedding table cannot have weight parts", files_->path));
-  model_->embedding_ = stored->tensor;
-  if (!stored->scales.values.empty())
+  model_->embedding_ = table.tensor;
+  if (!table.scales.values.empty())
     return Error::unsupported(
         fmt::format("{}: token_embd.weight: embeddings with block scales are not supported", files_->path));
   if (spec.learned_positions) {
@@ -78,7 +88,7 @@ Result<void> ModelBuilder::load_embeddings() {
       return Error::unsupported(
           fmt::format("{}: position_embd.weight: a table of positions cannot be factored", files_->path));
     tables_.push_back(std::move(positions));
-    model_->positions_ = loader_.find("position_embd.weight")->tensor;
+    model_->positions_ = stored("position_embd.weight").tensor;
   }
   MILLRACE_TRY_VOID(load_types());
   MILLRACE_TRY(model_->embedding_norm_, load_norm("token_embd_norm", spec.embedding_norm));
@@ -100,10 +110,10 @@ Result<void> ModelBuilder::load_embeddings() {
 
 Result<void> ModelBuilder::load_types() {
   ArchSpec& spec = model_->spec_;
-  const StoredTensor* stored = spec.encoder ? loader_.find("token_types.weight") : nullptr;
-  if (!stored) return {};
-  spec.token_types = stored->tensor.rows();
-  MILLRACE_TRY(model_->types_, loader_.table("token_types.weight", spec.token_types, spec.width));
+  const char* const name = "token_types.weight";
+  if (!spec.encoder || !loader_.find(name)) return {};
+  spec.token_types = stored(name).tensor.rows();
+  MILLRACE_TRY(model_->types_, loader_.table(name, spec.token_types, spec.width));
   if (const auto& tokenizer = files_->tokenizer; tokenizer && tokenizer->sep) model_->separator_ = *tokenizer->sep;
   return {};
 }
@@ -203,12 +213,12 @@ Result<void> ModelBuilder::load_layer_inputs() {
   LayerInputWeights& inputs = model_->layer_inputs_;
   const int64_t values = spec.layer_count() * spec.layer_input;
   const char* const name = "per_layer_token_embd.weight";
-  const StoredTensor* stored = loader_.find(name);
-  const int64_t rows = stored ? std::min(stored->tensor.rows(), spec.vocab) : spec.vocab;
-  MILLRACE_TRY(Weight table, loader_.rows_of(name, stored ? stored->tensor.rows() : rows, 0, rows, values));
-  if (is_factored(table) || table.parts || table.codebook || !stored->scales.values.empty())
+  const StoredTensor file_table = stored(name);
+  const int64_t stored_rows = loader_.find(name) ? file_table.tensor.rows() : spec.vocab;
+  MILLRACE_TRY(Weight table, loader_.rows_of(name, stored_rows, 0, std::min(stored_rows, spec.vocab), values));
+  if (is_factored(table) || table.parts || table.codebook || !file_table.scales.values.empty())
     return Error::unsupported(fmt::format("{}: {}: a table cannot have weight parts or scales", files_->path, name));
-  inputs.table = stored->tensor;
+  inputs.table = file_table.tensor;
   tables_.push_back(std::move(table));
   MILLRACE_TRY(inputs.projection, loader_.matrix("per_layer_model_proj.weight", values, spec.width));
   MILLRACE_TRY(inputs.norm, loader_.vector("per_layer_proj_norm.weight", spec.layer_input));

@@ -27,6 +27,8 @@ class ModelBuilder {
  private:
   ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec,
                std::vector<TensorRequest>* requests);
+  // Describes the weights outside the layers, and makes room for the layers.
+  Result<void> load_around_layers();
   Result<void> load_embeddings();
   Result<void> load_layer_inputs();
   Result<void> load_types();
@@ -36,6 +38,8 @@ class ModelBuilder {
   Result<std::vector<Weight>> load_streams(const std::string& name);
   Result<Weight> load_shortcut(int64_t layer, bool mlp);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
+  // A tensor that the file stores. Empty if the file lacks it, which only list_requests() allows.
+  StoredTensor stored(std::string_view name) const;
   std::vector<Weight*> all_weights();
   int64_t measure_parts();
   Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,

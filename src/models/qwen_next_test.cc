@@ -116,16 +116,28 @@ TEST(QwenNext, TensorsOfOtherPartsAreCounted) {
   for (const char* name : {"model.visual.blocks.0.norm1.weight", "model.language_model.layers.2.mlp.up_proj.weight",
                            "model.language_model.embed_tokens.weight"})
     files.tensors.push_back({.name = name});
-  EXPECT_EQ(unread_tensors(files, 3), "m: ignores 1 tensors of a vision part, because prompts are text");
+  EXPECT_EQ(unread_tensors(files, 3), "m: ignores 1 tensors of vision and audio parts, because prompts are text");
   files.tensors.push_back({.name = "mtp.fc.weight"});
   files.tensors.push_back({.name = "model.language_model.layers.3.eh_proj.weight"});
-  EXPECT_EQ(unread_tensors(files, 3),
-            "m: ignores 1 tensors of a vision part, because prompts are text; 2 tensors of layers that predict further "
-            "tokens, which only the drafter mtp reads");
+  EXPECT_EQ(
+      unread_tensors(files, 3),
+      "m: ignores 1 tensors of vision and audio parts, because prompts are text; 2 tensors of layers that predict "
+      "further tokens, which only the drafter mtp reads");
   files.tensors = {{.name = "blk.4.nextn.enorm.weight"}, {.name = "blk.3.attn_norm.weight"}};
   EXPECT_EQ(unread_tensors(files, 4),
             "m: ignores 1 tensors of layers that predict further tokens, which only the drafter mtp reads");
   EXPECT_EQ(unread_tensors(files, 5), "");
+  files.tensors = {{.name = "audio_tower.layers.9.norm.weight"},
+                   {.name = "model.audio_tower.conformer.7.norm.weight"},
+                   {.name = "a.blk.8.attn_q.weight"},
+                   {.name = "model.embed_vision.embedding_projection.weight"},
+                   {.name = "model.embed_audio.embedding_projection.weight"},
+                   {.name = "altup_proj.7.weight"}};
+  EXPECT_EQ(unread_tensors(files, 2), "m: ignores 5 tensors of vision and audio parts, because prompts are text");
+  files.tensors = {{.name = "language_model.model.layers.2.mlp.up_proj.weight"}};
+  EXPECT_EQ(unread_tensors(files, 2),
+            "m: ignores 1 tensors of layers that predict further tokens, which only the drafter mtp reads");
+  EXPECT_EQ(unread_tensors(files, 3), "");
 }
 
 TEST(QwenNext, GgufFilesListTheirLayers) {

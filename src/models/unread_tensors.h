@@ -1,5 +1,5 @@
-// The tensors of a model's files that are of parts which this engine does not run: vision, and layers that predict
-// further tokens, which only the drafter mtp reads.
+// Tensors that the engine does not run: vision and audio parts, and layers for multi-token prediction (read only by the
+// drafter mtp).
 #pragma once
 
 #include <string>

@@ -10,11 +10,14 @@
 namespace millrace {
 namespace {
 
+constexpr int64_t kMaxListedValues = 1 << 24;
+constexpr size_t kMaxRequests = 1 << 16;
+
 // Variants of a name with the prefixes that checkpoints add or omit.
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> out = {name, "language_model." + name};
   if (name.starts_with("mtp.")) out.push_back("model." + name);
-  for (std::string_view prefix : {"model.", "transformer.", "bert.", "roberta.", "new."}) {
+  for (std::string_view prefix : {"model.", "transformer.", "bert.", "roberta."}) {
     if (!name.starts_with(prefix)) continue;
     std::string rest = name.substr(prefix.size());
     out.push_back(rest);
@@ -85,10 +88,21 @@ const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transpo
   return nullptr;
 }
 
-void WeightLoader::note(std::string_view canonical, int64_t rows, int64_t cols) {
+Result<void> WeightLoader::note(std::string_view canonical, int64_t rows, int64_t cols) {
+  if (requests_->size() >= kMaxRequests)
+    return Error::unsupported(fmt::format("{}: more than {} tensors to list", files_.path, kMaxRequests));
   bool transposed = false;
   const StoredTensor* stored = find(canonical, &transposed);
   requests_->push_back({std::string(canonical), stored, transposed ? cols : rows, transposed ? rows : cols});
+  return {};
+}
+
+Result<void> WeightLoader::note_values(std::string_view canonical, int64_t rows, int64_t cols) {
+  MILLRACE_TRY_VOID(note(canonical, rows, cols));
+  if (rows > kMaxListedValues / std::max<int64_t>(1, cols))
+    return Error::unsupported(fmt::format("{}: {} would have [{}, {}] values, of which at most {} are listed",
+                                          files_.path, canonical, rows, cols, kMaxListedValues));
+  return {};
 }
 
 Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
@@ -120,7 +134,7 @@ Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t
 Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows,
                                      int64_t cols) {
   if (requests_) {
-    note(canonical, total_rows, cols);
+    MILLRACE_TRY_VOID(note(canonical, total_rows, cols));
     Weight weight;
     weight.format = find_format("f32");
     weight.rows = rows;
@@ -194,7 +208,7 @@ Result<Weight> WeightLoader::optional_matrix(std::string_view canonical, int64_t
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int64_t n) {
   if (requests_) {
-    note(canonical, 1, n);
+    MILLRACE_TRY_VOID(note_values(canonical, 1, n));
     return std::vector<float>(static_cast<size_t>(n));
   }
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
@@ -217,7 +231,7 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
 
 Result<std::vector<float>> WeightLoader::table(std::string_view canonical, int64_t rows, int64_t cols) {
   if (requests_) {
-    note(canonical, rows, cols);
+    MILLRACE_TRY_VOID(note_values(canonical, rows, cols));
     return std::vector<float>(static_cast<size_t>(rows * cols));
   }
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));

@@ -25,7 +25,8 @@ struct TensorRequest {
 class WeightLoader {
  public:
   // `requests`: if not null, nothing is loaded: each tensor that is asked for is appended, missing ones and those of
-  // another shape too, and zeros are returned.
+  // another shape too, and zeros are returned. The configuration alone then states the sizes. So vectors and tables of
+  // more than kMaxListedValues values, and more than kMaxRequests requests, are errors.
   WeightLoader(const ModelFiles& files, const Arch& arch, std::vector<TensorRequest>* requests = nullptr);
   // Tensors of a Hugging Face folder whose names would begin with `from` begin with `to` instead.
   void replace_prefix(std::string from, std::string to) { renamed_ = {std::move(from), std::move(to)}; }
@@ -52,7 +53,9 @@ class WeightLoader {
 
  private:
   std::string folder_name(std::string_view canonical) const;
-  void note(std::string_view canonical, int64_t rows, int64_t cols);
+  Result<void> note(std::string_view canonical, int64_t rows, int64_t cols);
+  // As note(), of values that the caller allocates.
+  Result<void> note_values(std::string_view canonical, int64_t rows, int64_t cols);
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
   Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows,
                                  int64_t cols);

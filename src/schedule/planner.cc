@@ -220,6 +220,7 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     }
     chunk.sample = chunk.first + chunk.count == stream.size();
     if (chunk.sample && outputs_left_ == 0) {
+      if (limits.whole_prompts) continue;
       chunk.sample = false;
       --chunk.count;  // the last token waits for a step that can sample it
     }

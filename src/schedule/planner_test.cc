@@ -25,6 +25,14 @@ TEST(Planner, FullOutputBudgetHoldsBackTheLastToken) {
   EXPECT_EQ(harness.chunks(), "1:[0+10]* 2:[0+9]");
 }
 
+TEST(Planner, WholePromptsWaitForAnOutput) {
+  PlannerHarness harness("fcfs");
+  harness.run(1, 10, 0, 0), harness.run(2, 10, 0, 0);
+  harness.limits.outputs = 1;
+  harness.limits.whole_prompts = true;
+  EXPECT_EQ(harness.chunks(), "1:[0+10]*");
+}
+
 TEST(Planner, AdmissionReservesWholeStreamsInOrder) {
   PlannerHarness harness("fcfs");
   harness.wait(2, 10, 0, 33), harness.wait(3, 10, 0, 1);

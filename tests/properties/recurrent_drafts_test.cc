@@ -121,7 +121,7 @@ TEST_P(RecurrentDrafts, NoTokenRunsTwice) {
   }
 }
 
-// With one slot for drafts two streams draft one token between them in each step.
+// Two streams share six slots for drafted tokens: their drafts together are never longer.
 TEST_P(RecurrentDrafts, DraftsAreAsLongAsThereAreSlots) {
   const int64_t vocab = model_->info().vocab;
   const std::vector<Request> requests = {make_request(2, 20, 30, vocab), make_request(4, 7, 30, vocab)};

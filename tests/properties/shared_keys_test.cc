@@ -84,9 +84,10 @@ TEST_P(SharedKeys, WhatReadsTheKeysOfEveryLayerIsRefused) {
             "are not encoded yet; use f16 or another format of rows");
   o = options();
   o.evictor = "h2o:budget=16";
-  EXPECT_EQ(refusal(o),
-            "evictor h2o:budget=16 does not go with this model: some layers of the model read the keys of others, and "
-            "it counts the queries of those others alone; use streamingllm or window");
+  EXPECT_EQ(
+      refusal(o),
+      "evictor h2o:budget=16 does not go with this model: some layers of the model read the keys of other layers, and "
+      "it counts only the queries of the layers that store them; use streamingllm or window");
   o = options();
   o.prefix_evict = "importance";
   EXPECT_NE(refusal(o).find("does not go with this model"), std::string::npos) << refusal(o);

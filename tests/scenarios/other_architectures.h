@@ -50,15 +50,17 @@ inline constexpr OtherArchitectures kOtherArchitectures[] = {
      "LayerNorm models with their variants: norms without weights (olmo), clipped queries and keys (dbrx, olmo), ALiBi "
      "(bloom, mpt, refact, jais, larger baichuan)"},
     {"deci", "layers whose attention or MLP is left out or is one matrix"},
-    {"arctic", "a dense MLP next to the experts"},
+    {"arctic",
+     "experts that read the layer's input from before attention; a dense MLP next to experts exists where both read "
+     "attention's output"},
     {"deepseek32 glm-dsa minimax-m3 dots3note", "a trained indexer that chooses the keys of sparse attention"},
     {"deepseek4", "hyper-connections, keys and values that learned gates compress, layers routed by a hash"},
     {"minimax-01", "lightning attention: a linear state with a fixed decay for each head"},
     {"rwkv6 rwkv6qwen2 rwkv7 arwkv7",
      "the time mixing of RWKV: token shift, decays of low rank, a state for each head"},
-    {"bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
-     "llama-embed",
-     "encoders: attention without a mask, pooling, norms behind blocks, token types"},
+    {"nomic-bert-moe neo-bert jina-bert-v3 llama-embed",
+     "a file in `src/models/arch/`: encoders exist (attention without a mask, pooling, norms after blocks, rotary "
+     "positions, SwiGLU); nomic-bert-moe also experts in every second layer, jina-bert-v3 an adapter for each task"},
     {"t5 t5encoder", "cross-attention, and buckets of relative positions"},
     {"dream llada llada-moe rnd1", "decoding by diffusion: attention without a mask, tokens in any order"},
     {"qwen2vl qwen3vl qwen3vlmoe cogvlm chameleon paddleocr hunyuan_vl deepseek2-ocr clip",

@@ -14,8 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kGemma3nPattern = 5;  // four layers with a window, then one that sees all keys
-constexpr int64_t kMaxAltUpStreams = 8;
+constexpr int64_t kGemma3nPattern = 5;   // four layers with a window, then one that sees all keys
 constexpr int64_t kGgufLaurelRank = 64;  // the format has no key for it
 constexpr int64_t kGgufOwnKeys = 20;     // layers with keys of their own, in files that do not say it
 constexpr double kGlobalBase = 1000000.0, kLocalBase = 10000.0;
@@ -75,7 +74,7 @@ void read_gemma3n_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_gemma3n(spec);
   spec.final_softcap = static_cast<float>(meta.number_or("final_logit_softcapping", 30.0));
   spec.layer_input = meta.count_or("embedding_length_per_layer_input", 256, 1, kMaxWidth);
-  spec.streams = meta.count_or("altup.num_inputs", 4, 2, kMaxAltUpStreams);
+  spec.streams = meta.count_or("altup.num_inputs", 4, 2, kMaxStreams);
   spec.active_stream = meta.count_or("altup.active_idx", 0, 0, spec.streams - 1);
   spec.laurel_rank = meta.count_or("laurel_rank", kGgufLaurelRank, 1, kMaxWidth);
   const int64_t window = meta.count_or("attention.sliding_window", 512, 0, kMaxContext);
@@ -96,7 +95,7 @@ void read_gemma3n(ConfigReader& config, ArchSpec& spec) {
   spec.final_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 30.0));
   spec.layer_input = config.count_or("hidden_size_per_layer_input", 256, 1, kMaxWidth);
   config.has("vocab_size_per_layer_input");  // the table's tensor tells
-  spec.streams = config.count_or("altup_num_inputs", 4, 2, kMaxAltUpStreams);
+  spec.streams = config.count_or("altup_num_inputs", 4, 2, kMaxStreams);
   spec.active_stream = config.count_or("altup_active_idx", 0, 0, spec.streams - 1);
   config.has("altup_coef_clip");      // a bound of training, within which published coefficients are
   config.has("altup_correct_scale");  // the tensor tells

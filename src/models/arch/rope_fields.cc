@@ -69,8 +69,13 @@ void read_yarn(ConfigReader& fields, RopeSpec& rope) {
 void read_scaling(ConfigReader& fields, int64_t head_dim, int64_t context, RopeSpec& rope) {
   const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
   if (type == "default" || type == "none") return;
-  if (type == "proportional")
-    return rotate_part(rope, head_dim, fields.number_or("partial_rotary_factor", 1.0), fields.number_or("factor", 1.0));
+  if (type == "proportional") {
+    const double part = fields.number_or("partial_rotary_factor", 1.0);
+    if (!(part >= 0.0 && part <= 1.0))
+      return fields.fail(
+          Error::corrupt(fmt::format("{}: partial_rotary_factor must be 0 to 1, is {}", fields.source(), part)));
+    return rotate_part(rope, head_dim, part, fields.number_or("factor", 1.0));
+  }
   read_factor(fields, context, rope);
   // Transformers reads this field for the two types below only.
   if (type == "yarn" || type == "longrope" || type == "su")

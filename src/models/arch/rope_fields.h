@@ -10,7 +10,7 @@
 namespace millrace {
 
 // Rotates the first `part` of a head's frequencies, each divided by `factor`; the others stand still. The two values of
-// a pair have half a head between them, as when all rotate ('proportional').
+// a pair have half a head between them, as when all rotate ('proportional'). `part`: 0 to 1.
 void rotate_part(RopeSpec& rope, int64_t head_dim, double part, double factor);
 
 // Fills spec.ropes: [0] for the layers that see all keys and, if the file has an object for sliding layers, [1] for the

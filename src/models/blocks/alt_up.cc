@@ -13,7 +13,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMaxStreams = 8;
 constexpr float kMinSquare = 1e-5f;  // of a stream, on average over its values
 const std::vector<float> kNoStreamBias;
 

@@ -116,8 +116,8 @@ void layer_input_block(const ArchSpec& spec, int64_t layer, const LayerWeights& 
 void make_streams(const ArchSpec& spec, const std::vector<Weight>& into, int64_t tokens, ForwardContext& context);
 // Before a layer: context.streams -> their predictions, of which the active one is context.residual, too
 void predict_streams(const ArchSpec& spec, const AltUpWeights& weights, int64_t tokens, ForwardContext& context);
-// Behind a layer's MLP: corrects context.streams by the complete context.residual, which then is what the layer's own
-// input reads.
+// After a layer's MLP: corrects context.streams by the change of context.residual. Then sets context.residual to the
+// corrected active stream, scaled; layer_input_block() reads it.
 void correct_streams(const ArchSpec& spec, const AltUpWeights& weights, int64_t tokens, ForwardContext& context);
 // Adds norm(context.block_out) to all streams but the first.
 void add_to_streams(const ArchSpec& spec, const NormWeights& norm, int64_t tokens, ForwardContext& context);

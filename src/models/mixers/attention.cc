@@ -19,6 +19,8 @@ std::string attention_problem(const ArchSpec& spec, const LayerSpec& layer) {
   if (layer.heads * layer.head_dim > kMaxWidth) return fmt::format("{} heads of {} dims", layer.heads, layer.head_dim);
   if (layer.value_dim != layer.head_dim)
     return fmt::format("keys of {} and values of {} dims", layer.head_dim, layer.value_dim);
+  if (spec.value_norm && spec.qk_norm != QkNorm::head)
+    return "a norm of values without norms of queries and keys by head";
   if (layer.attention_gate && layer.mixers.size() > 1) return "gates of attention in a layer with a further mixer";
   for (int i = 0; i < static_cast<int>(spec.ropes.size()); ++i) {
     const int64_t rotated = spec.ropes[static_cast<size_t>(i)].rotated;

@@ -190,7 +190,7 @@ std::string bidirectional_problem(const ArchSpec& spec, const LayerSpec& layer) 
 
 KvLayer no_state(const LayerSpec&) { return {.kv_heads = 0, .head_dim = 0}; }
 
-// For all layers: whether they have ALiBi is the model's.
+// ForwardLimits and LayerSpec do not say whether the model has ALiBi, so the larger scratch is declared.
 void declare_bidirectional(const LayerSpec& layer, const ForwardLimits& limits, int threads, ForwardSizes& sizes) {
   kAttentionMixer.declare(layer, limits, threads, sizes);
   const int64_t floats =

@@ -152,8 +152,6 @@ StepPlace step_place(const MixerCall& call, int64_t head) {
   return {2 * (head / each) * each + head % each, each, 2 * ssm.heads};
 }
 
-double delta_softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
-
 // Replaces a value head's logits by the rates of update, sigmoid(beta), and its step sizes by the decays, exp(s * a)
 // with s = softplus(alpha + bias).
 void set_steps(const MixerCall& call, const DeltaRows& rows, const BatchSpan& span, int64_t head) {
@@ -165,7 +163,7 @@ void set_steps(const MixerCall& call, const DeltaRows& rows, const BatchSpan& sp
     float* rate = rows.beta + place.first + t * place.stride;
     float* decay = rate + place.alpha;
     *rate = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(*rate))));
-    *decay = static_cast<float>(std::exp(delta_softplus(static_cast<double>(*decay + bias)) * a));
+    *decay = static_cast<float>(std::exp(softplus(static_cast<double>(*decay + bias)) * a));
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/matrix_scan.h"
 #include "models/blocks/blocks.h"
@@ -20,6 +21,8 @@ struct MatrixColumns {
   // Returns their place among the matrices of `dim` columns and `keys` rows each.
   float* of(float* matrices, int64_t keys, int64_t dim) const { return matrices + keys * (head * dim + first); }
 };
+
+inline double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 // Calls update(piece, columns) on all threads, for every span's pieces between its marks, and all columns of every
 // head. The matrices begin behind `before` values of a layer's state.

@@ -154,8 +154,6 @@ void convolve_parts(const MixerCall& call, const Mamba2Rows& rows, const BatchSp
   });
 }
 
-double softplus(double x) { return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
-
 // Computes the step sizes s = softplus(step size + bias) of one head over a span, and its decays, exp(s * a).
 void set_step_sizes(const MixerCall& call, const Mamba2Rows& rows, const BatchSpan& span, int64_t head) {
   const SsmSpec& ssm = call.layer.ssm;

@@ -1,7 +1,7 @@
-// How recurrent mixers serve the marks of a batch (flow/state_mark.h): a unit of work, which updates a part of a
-// stream's state for all tokens of a span, runs the span in pieces that end at its marks, and copies its part behind
-// each. So a tree of tokens is run, too: a token that does not follow the one before it begins with the copy behind its
-// parent. Each token of a tree but the last therefore has a mark, and so has the token before the tree.
+// Marks of recurrent states (flow/state_mark.h). A unit of work updates one part of a stream's state for all tokens of
+// a span. It runs the span in pieces that end at the marks, and copies its part into the mark's slot after each piece.
+// A tree of tokens runs in the same way: a token whose parent is not the token before it first restores the copy taken
+// after its parent. So the token before a tree and every token of the tree except the last must have a mark.
 #pragma once
 
 #include <algorithm>

@@ -124,15 +124,15 @@ std::string norms_text(const FileFields&, const Kinds& kinds) {
 
 struct BlockRule {
   std::string_view name;
-  std::vector<std::string_view> parts;  // of a kind of tensor with a dot before it; ^: the kind begins with the part
+  std::vector<std::string_view> parts;  // of a kind of tensor with a dot before it
   std::string (*text)(const FileFields& fields, const Kinds& kinds) = nullptr;
+  bool (*takes)(std::string_view kind) = nullptr;  // if not null, the rule has no parts
 };
 
 // The first rule with a part of the kind counts; the last one takes every kind.
 const std::vector<BlockRule>& block_rules() {
   static const std::vector<BlockRule> rules = {
-      {"encoder of pictures or sound",
-       {"^v.", "^mm.", "^a.", "vision", "visual", "multi_modal", "audio", ".conformer."}},
+      {"encoder of pictures or sound", {}, nullptr, is_media_tensor},
       {"prediction of further tokens", {"nextn", ".mtp."}},
       {"norms of queries and keys",
        {"attn_q_norm", "attn_k_norm", ".q_norm", ".k_norm", ".q_layernorm", ".k_layernorm", ".query_layernorm",
@@ -177,21 +177,11 @@ size_t rule_of(const std::string& kind) {
   const std::string dotted = "." + kind;
   const std::vector<BlockRule>& rules = block_rules();
   const auto matches = [&](const BlockRule& rule) {
-    return std::ranges::any_of(rule.parts, [&](std::string_view part) {
-      return part.starts_with('^') ? kind.starts_with(part.substr(1)) : dotted.find(part) != std::string::npos;
-    });
+    if (rule.takes) return rule.takes(kind);
+    return std::ranges::any_of(rule.parts,
+                               [&](std::string_view part) { return dotted.find(part) != std::string::npos; });
   };
   return static_cast<size_t>(std::ranges::find_if(rules, matches) - rules.begin());
-}
-
-// The layer's number in a tensor's name; -1: it is in none.
-int64_t layer_of(const std::string& name) {
-  const size_t at = name.find_first_of("0123456789", name.find('.'));
-  if (at == std::string::npos || name[at - 1] != '.') return -1;
-  int64_t layer = 0;
-  for (size_t i = at; i < name.size() && name[i] >= '0' && name[i] <= '9' && layer < 1'000'000; ++i)
-    layer = layer * 10 + (name[i] - '0');
-  return layer;
 }
 
 // Which families read the block's tensors. Names that all families declare are known even if none reads them here.
@@ -221,7 +211,7 @@ std::vector<FileBlock> file_blocks(const ModelFiles& files, std::span<const Arch
   for (const auto& [kind, stored] : tensor_kinds(files)) found[rule_of(kind)].kinds.push_back(kind);
   std::set<int64_t> layers;
   for (const StoredTensor& stored : files.tensors) {
-    const int64_t layer = layer_of(stored.name);
+    const int64_t layer = layer_number(stored.name);
     if (layer < 0 || is_derived_tensor(stored.name)) continue;
     layers.insert(layer);
     found[rule_of(tensor_kind(stored.name))].layers.insert(layer);

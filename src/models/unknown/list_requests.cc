@@ -8,6 +8,11 @@ namespace {
 
 constexpr size_t kMaxLayerKinds = 8;
 
+// Tensors that models of any family may have: ranking heads (models/ranking_head.h), and dense layers after pooling
+// (evaluate/vector_head.h).
+constexpr const char* kHeadTensors[] = {"cls.weight",        "cls.bias",        "cls.norm.weight", "cls.norm.bias",
+                                        "cls.output.weight", "cls.output.bias", "dense_2.weight",  "dense_3.weight"};
+
 // The first layer of each kind.
 std::vector<int64_t> first_layers(const ArchSpec& spec) {
   std::vector<int64_t> out;
@@ -21,18 +26,16 @@ std::vector<int64_t> first_layers(const ArchSpec& spec) {
 
 }  // namespace
 
-// Results are errors only where a value that the file lacks, a zero, is not allowed; what follows is then not listed.
+// An error means that a value that the file lacks, a zero, is not allowed, or that a limit of WeightLoader is reached.
+// The requests that would follow in the same function are then not listed.
 std::vector<TensorRequest> ModelBuilder::list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,
                                                        const ArchSpec& spec) {
   std::vector<TensorRequest> out;
   ModelBuilder builder(std::move(files), arch, spec, &out);
-  WeightLoader& loader = builder.loader_;
-  static_cast<void>(loader.matrix("token_embd.weight", spec.vocab, spec.width));
-  if (spec.learned_positions) static_cast<void>(loader.matrix("position_embd.weight", spec.context, spec.width));
-  static_cast<void>(builder.load_norm("output_norm", true));
-  static_cast<void>(loader.optional_matrix("output.weight", spec.vocab, spec.width));
-  static_cast<void>(loader.optional_vector("output.bias", spec.vocab));
-  builder.model_->layers_.resize(spec.layers.size());
+  static_cast<void>(builder.load_around_layers());
+  for (const char* name : kHeadTensors)
+    if (const StoredTensor* stored = builder.loader_.find(name))
+      out.push_back({name, stored, stored->tensor.rows(), stored->tensor.cols()});
   for (const int64_t i : first_layers(spec)) {
     static_cast<void>(builder.load_layer(i));
     builder.model_->layers_[static_cast<size_t>(i)] = {};  // zeros of wide models are large

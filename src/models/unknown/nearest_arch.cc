@@ -135,8 +135,10 @@ std::vector<ArchComparison> compare_with_known(const ModelFiles& files) {
   return out;
 }
 
-Error unknown_architecture(const ModelFiles& files) {
-  const ArchComparison nearest = compare_with_known(files).front();
+Error unknown_architecture(const ModelFiles& files) { return unknown_architecture(files, compare_with_known(files)); }
+
+Error unknown_architecture(const ModelFiles& files, const std::vector<ArchComparison>& known) {
+  const ArchComparison& nearest = known.front();
   return Error::unsupported(fmt::format(
       "{}: architecture '{}' is not known; the nearest is {}{}. `millrace inspect` lists the blocks that the model "
       "needs, `millrace techniques --family arch` the known architectures",

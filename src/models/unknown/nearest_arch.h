@@ -27,7 +27,10 @@ struct ArchComparison {
 // The comparisons with all known families, the nearest first.
 std::vector<ArchComparison> compare_with_known(const ModelFiles& files);
 
-// The error for a file of an unknown architecture: names the nearest known one, and what differs.
+// The error for a file of an unknown architecture: names the nearest known one, and what differs. `known`: what
+// compare_with_known() returned for the file.
+Error unknown_architecture(const ModelFiles& files, const std::vector<ArchComparison>& known);
+// As above; compares the file itself.
 Error unknown_architecture(const ModelFiles& files);
 
 }  // namespace millrace

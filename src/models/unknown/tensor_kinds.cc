@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <charconv>
 
 namespace millrace {
 namespace {
@@ -59,6 +61,30 @@ std::map<std::string, const StoredTensor*> tensor_kinds(const ModelFiles& files)
   for (const StoredTensor& stored : files.tensors)
     if (!is_derived_tensor(stored.name)) out.emplace(tensor_kind(stored.name), &stored);
   return out;
+}
+
+bool is_media_tensor(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kPrefixes = {"v.", "mm.", "a."};  // of GGUF files
+  constexpr std::array<std::string_view, 5> kParts = {"vision", "visual", "multi_modal", "audio", ".conformer."};
+  const std::string kind = tensor_kind(name);
+  return std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return kind.starts_with(prefix); }) ||
+         std::ranges::any_of(kParts, [&](std::string_view part) { return kind.find(part) != std::string::npos; });
+}
+
+int64_t layer_number(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kLists = {"blk", "layers", "layer", "h", "blocks", "block"};
+  constexpr int64_t kMaxLayer = 1'000'000;
+  for (bool in_list = false; !name.empty();) {
+    const std::string_view part = name.substr(0, name.find('.'));
+    int64_t layer = 0;
+    if (in_list && is_number(part)) {
+      const auto read = std::from_chars(part.data(), part.data() + part.size(), layer);
+      return read.ec == std::errc() ? std::min(layer, kMaxLayer) : kMaxLayer;
+    }
+    in_list = std::ranges::find(kLists, part) != kLists.end();
+    name.remove_prefix(std::min(part.size() + 1, name.size()));
+  }
+  return -1;
 }
 
 std::string shape_text(const Tensor& tensor) {

@@ -23,6 +23,13 @@ bool is_derived_tensor(std::string_view name);
 // The first tensor of each kind, without derived ones.
 std::map<std::string, const StoredTensor*> tensor_kinds(const ModelFiles& files);
 
+// Returns true for tensors of encoders of pictures and sound, and of the matrices that map their outputs to tokens'
+// rows.
+bool is_media_tensor(std::string_view name);
+
+// Returns the number of the tensor's layer; -1: it belongs to no layer.
+int64_t layer_number(std::string_view name);
+
 std::string shape_text(const Tensor& tensor);  // "[32, 128]"
 
 }  // namespace millrace

@@ -177,8 +177,7 @@ void add_model(const ArchSpec& spec, int64_t context, Facts& facts) {
   add_layers(layer_states(spec), context, facts);
   facts.add_if(spec.learned_positions, kLearnedPositions, who);
   facts.add_if(spec.attention_sinks, kSinks, who);
-  const auto shares = [](const LayerSpec& layer) { return layer.kv_from >= 0; };
-  facts.add_if(std::ranges::any_of(spec.layers, shares), kSharedKeys, who);
+  facts.add_if(shares_keys(spec), kSharedKeys, who);
   facts.add_if(spec.layer_input > 0, kLayerInputs, who);
   facts.add_if(spec.streams > 1, kStreams, who);
   facts.add_if(spec.gates.dims == 0, kNoPairGates, who);

@@ -16,7 +16,8 @@ constexpr const char* kNotShared =
 constexpr const char* kCopiedBlocks =
     "it has budgets by layer or head, with blocks for each, and documents are copied in blocks of all layers";
 constexpr const char* kReadTwice =
-    "some layers of the model read the keys of others, and it counts the queries of those others alone";
+    "some layers of the model read the keys of other layers, and it counts only the queries of the layers that store "
+    "them";
 constexpr const char* kOwnWindows =
     "layers of this model see a window, and need blocks of their own where an evictor drops tokens";
 constexpr const char* kWindowsApart = "layers with a window have blocks of their own where an evictor drops tokens";
@@ -39,6 +40,7 @@ constexpr Rule kRules[] = {
 
     // Drafters.
     {&kSkipsLayers, &kSharedKeys, "some of its layers read the keys of others, which a draft may skip", "use ngram"},
+    {&kSkipsLayers, &kStreams, "it has several residual streams, of which drafts keep one", "use ngram"},
     {&kReadsHiddenStates, &kSharedKeys, "its last layers run for tokens with logits alone", "use ngram"},
     {&kDraftModel, &kEncodes, "it encodes whole blocks of one model", kUseRows},
     {&kDraftHeads, &kRowBlocks, "the head size of the drafter's model is no multiple of its blocks", "use f16 or bf16"},
