@@ -1,8 +1,7 @@
 #include "server/generation/answer_reader.h"
+#include "text/tools/tool_dialect.h"
 
 #include <random>
-
-#include "text/tools/frames.h"
 
 namespace millrace {
 
@@ -44,7 +43,7 @@ std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& para
   if (params.dialect)
     reader->parser_ = params.dialect->parser(params.tools.any() ? std::span<const Tool>(params.tools.tools)
                                                                 : std::span<const Tool>());
-  if (reader->parser_ && !params.reasoning.split && answer_frames_of(*params.dialect))
+  if (reader->parser_ && !params.reasoning.split && params.dialect->frames)
     reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
   return reader;
 }

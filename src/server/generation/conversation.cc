@@ -10,7 +10,7 @@
 #include "server/generation/text_work.h"
 #include "server/models/served_model.h"
 #include "text/grammar/schema.h"
-#include "text/tools/frames.h"
+#include "text/tools/tool_dialect.h"
 
 namespace millrace {
 namespace {
@@ -53,15 +53,15 @@ void add_to_system(Json& messages, const std::string& text) {
 void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& params, Json& input) {
   const ToolDialect& dialect = tool_dialect_of(chat_template);
   const bool named = chat_template.find("tools") != std::string::npos,
-             known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
+             known = by_template && dialect.speaks(chat_template) && (named || dialect.description);
   if (params.tools.any()) params.dialect = known ? &dialect : &described_tools();
-  if (known && answer_frames_of(dialect) && !params.continue_last_message) params.dialect = &dialect;
+  if (known && dialect.frames && !params.continue_last_message) params.dialect = &dialect;
   if (known && named && params.tools.any()) input["tools"] = params.tools.definitions;
   Json& messages = input["messages"];  // a reference: do not add to `input` below
   if (known) read_arguments(messages);
-  if (known && call_writer_of(dialect) && chat_template.find("tool_calls") == std::string::npos)
-    write_calls(call_writer_of(dialect), messages);
-  if (known && !named && params.tools.any()) add_to_system(messages, tool_description_of(dialect)(params.tools.tools));
+  if (known && dialect.call_writer && chat_template.find("tool_calls") == std::string::npos)
+    write_calls(dialect.call_writer, messages);
+  if (known && !named && params.tools.any()) add_to_system(messages, dialect.description(params.tools.tools));
   if (known) return;
   if (has_calls(messages)) messages = describe_calls(messages);
   if (params.tools.any())
@@ -120,13 +120,13 @@ void constrain_frames(GenerationRequest& params) {
   if (!tools && params.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && params.constraint_field.empty()) params.constraint_field = "tools";
   const std::vector<Tool> callable = tools ? constrained_tools(params.tools) : std::vector<Tool>();
-  set_structure(params, answer_frames_of(*params.dialect)(callable, {required, params.tools.parallel},
-                                                          required ? Json() : structure_of(params.request.constraint)));
+  set_structure(params, params.dialect->frames(callable, {required, params.tools.parallel},
+                                               required ? Json() : structure_of(params.request.constraint)));
 }
 
 // Combines the constraints of the text, the calls and the thinking before them.
 void combine_constraints(GenerationRequest& params) {
-  if (params.dialect && answer_frames_of(*params.dialect)) return constrain_frames(params);
+  if (params.dialect && params.dialect->frames) return constrain_frames(params);
   Constraint& constraint = params.request.constraint;
   const bool thinks = params.marks && params.place != ReasoningPlace::behind && !params.constrains_thinking;
   if (!params.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
@@ -207,7 +207,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   report_rewrites(params, *rendered);
   input["messages"] = std::move(rendered->messages);
   std::string* const text = &rendered->text;
-  params.marks = params.dialect && answer_frames_of(*params.dialect) ? nullptr : reasoning_marks_of(chat_template);
+  params.marks = params.dialect && params.dialect->frames ? nullptr : reasoning_marks_of(chat_template);
   if (params.marks) {
     params.place = reasoning_place(*text, *params.marks);
     if (params.continue_last_message) {

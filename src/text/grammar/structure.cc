@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "text/grammar/gbnf.h"
@@ -50,7 +51,7 @@ class Structure {
     if (type == "text_until") return text_until(json, where);
     if (type == "triggered_tags") return triggered_tags(json, where, depth);
     if (type == "tags_with_separator") return tags_with_separator(json, where, depth);
-    if (type == "fields") return fields(json, where, depth);
+    if (type == "fields" || type == "listed") return with_definitions(json, where, depth, type == "fields");
     return Error::unsupported(fmt::format("structure: {}: parts of type '{}' are not supported", where, type));
   }
 
@@ -122,8 +123,11 @@ class Structure {
   }
   Result<ExprId> schema(const SchemaJson& json, const std::string& where) {
     if (!json.contains("json_schema")) return Error::user(fmt::format("structure: {}.json_schema: is missing", where));
-    MILLRACE_TRY_VOID(compile_json_schema(
-        spec_, json["json_schema"].dump(-1, ' ', false, SchemaJson::error_handler_t::replace), limits_, notes_));
+    SchemaJson own = json["json_schema"];
+    if (own.is_object() && definitions_)
+      for (const auto& [key, value] : definitions_->items()) own[key] = value;
+    MILLRACE_TRY_VOID(
+        compile_json_schema(spec_, own.dump(-1, ' ', false, SchemaJson::error_handler_t::replace), limits_, notes_));
     return spec_.call(spec_.root);
   }
   Result<ExprId> several(const SchemaJson& json, const std::string& where, bool either, int depth) {
@@ -194,6 +198,55 @@ class Structure {
     return flag(json, "at_least_one") ? all : spec_.optional(all);
   }
 
+  Result<ExprId> with_definitions(const SchemaJson& json, const std::string& where, int depth, bool tagged) {
+    const SchemaJson* outer = definitions_;
+    if (json.contains("definitions") && json["definitions"].is_object()) definitions_ = &json["definitions"];
+    Result<ExprId> out = tagged ? fields(json, where, depth) : listed(json, where, depth);
+    definitions_ = outer;
+    return out;
+  }
+
+  Result<ExprId> listed(const SchemaJson& json, const std::string& where, int depth) {
+    MILLRACE_TRY(const std::string separator, text(json, "separator", where));
+    if (!json.contains("items") || !json["items"].is_array())
+      return Error::user(fmt::format("structure: {}.items: must be an array", where));
+    std::vector<KeyedMembers::Member> items;
+    for (size_t i = 0; i < json["items"].size(); ++i) {
+      const SchemaJson& one = json["items"][i];
+      const std::string place = fmt::format("{}.items[{}]", where, i);
+      if (!one.is_object()) return Error::user(fmt::format("structure: {}: must be an object", place));
+      MILLRACE_TRY(ExprId content, inner(one, place, depth));
+      MILLRACE_TRY(std::string key, one.contains("key") ? text(one, "key", place) : Result<std::string>(std::string()));
+      content = as_rule("an item", content);
+      if (flag(json, "repeated")) content = spec_.list(spec_.bytes(separator), {content}, "*", true);
+      items.push_back({std::move(key), content, flag(one, "required")});
+    }
+    std::vector<ExprId> parts;
+    for (const char* side : {"open", "", "close"}) {
+      if (*side == 0 && !items.empty()) parts.push_back(listed_items(separator, items));
+      if (*side == 0 || !json.contains(side)) continue;
+      MILLRACE_TRY(const std::string mark, text(json, side, where));
+      parts.push_back(spec_.bytes(mark));
+    }
+    return spec_.sequence(std::move(parts));
+  }
+  // A tree of the keys if each one ends where no other goes on: its automaton is linear in the number of items.
+  ExprId listed_items(const std::string& separator, std::vector<KeyedMembers::Member>& items) {
+    std::vector<std::string> keys;
+    for (const KeyedMembers::Member& item : items) keys.push_back(item.key);
+    std::ranges::sort(keys);
+    const auto prefix = [](const std::string& key, const std::string& next) { return next.starts_with(key); };
+    if (std::ranges::adjacent_find(keys, prefix) == keys.end() && !keys[0].empty())
+      return spec_.keyed({spec_.bytes(separator), spec_.bytes(""), std::move(items), -1, false});
+    std::vector<ExprId> members;
+    std::string counts;
+    for (const KeyedMembers::Member& item : items) {
+      members.push_back(spec_.sequence({spec_.bytes(item.key), item.content}));
+      counts += item.required ? '1' : '?';
+    }
+    return spec_.list(spec_.bytes(separator), members, std::move(counts));
+  }
+
   Result<ExprId> fields(const SchemaJson& json, const std::string& where, int depth) {
     MILLRACE_TRY(FieldList list, read_field_list(json, where));
     for (size_t i = 0; i < list.fields.size(); ++i) {
@@ -215,7 +268,8 @@ class Structure {
   const GrammarLimits& limits_;
   GrammarNotes& notes_;
   size_t elements_ = 0;
-  std::map<std::string, RuleId> shared_;  // by the part's JSON text
+  const SchemaJson* definitions_ = nullptr;  // of the innermost part that has some
+  std::map<std::string, RuleId> shared_;     // by the part's JSON text
 };
 
 // Legacy form: {"structures": [{begin, schema, end}], "triggers": [...]}.
@@ -241,7 +295,7 @@ Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const G
                                GrammarNotes& notes) {
   bool deep = false;  // serializing a part recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
-    deep |= depth > limits.depth + 2 * kMaxStructureDepth;
+    deep |= depth > limits.depth + 3 * kMaxStructureDepth;
     return !deep;
   };
   SchemaJson json = SchemaJson::parse(text, within, false);

@@ -14,6 +14,11 @@
 //                           tags that begin with the trigger must follow
 //   tags_with_separator     {tags, separator, at_least_one, stop_after_first}
 //   fields                  {fields, close, between, end}: values with tags, see structure_fields.h
+//   listed                  {items, separator, open, close, repeated}: the items in their order, separated, between
+//                           `open` and `close` (each may be left out). An item is {key, content, required}: the text
+//                           `key`, then the content; without `required`, the item may be left out. repeated: every item
+//                           may occur several times
+//   fields, listed          {definitions}: members that are added to the json_schema parts within, such as "$defs"
 //   any part                {weakened, strict}: notes on what this part does not enforce; with strict, an error
 //   any part                {shared}: true: equal parts become one rule
 #pragma once

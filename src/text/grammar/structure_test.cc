@@ -55,6 +55,35 @@ TEST(Structure, TriggeredTags) {
   EXPECT_FALSE(two.accepts("<x>2"));
 }
 
+// Items whose keys begin with another's are compiled in another way, and so are items without keys.
+TEST(Structure, ListedItems) {
+  for (const std::string key : {"c:", "a:c:"}) {
+    TextMatcher m(structure_of((R"({"type": "listed", "separator": ",", "open": "{", "close": "}", "items": [
+        {"key": "a:", "content": {"type": "regex", "pattern": "[0-9]"}},
+        {"key": "b:", "content": {"type": "const_string", "value": "x"}, "required": true},
+        {"key": ")" + key + R"(", "content": {"type": "json_schema", "json_schema": {"$ref": "#/$defs/n"}}}],
+        "definitions": {"$defs": {"n": {"const": 7}}}})")
+                                   .c_str()));
+    EXPECT_EQ(m.error.message, "");
+    for (const std::string& right :
+         {std::string("{b:x}"), std::string("{a:1,b:x}"), "{a:1,b:x," + key + "7}", "{b:x," + key + "7}"})
+      EXPECT_TRUE(m.accepts(right)) << right;
+    for (const std::string& wrong : {std::string("{}"), std::string("{a:1}"), std::string("{b:x,a:1}"),
+                                     std::string("{b:x,}"), "{" + key + "7}", "{b:x," + key + "8}"})
+      EXPECT_FALSE(m.accepts(wrong)) << wrong;
+  }
+  TextMatcher list(structure_of(R"({"type": "listed", "separator": ",", "open": "[", "close": "]", "repeated": true,
+      "items": [{"content": {"type": "regex", "pattern": "[0-9]"}}]})"));
+  EXPECT_TRUE(list.accepts("[]"));
+  EXPECT_TRUE(list.accepts("[1]"));
+  EXPECT_TRUE(list.accepts("[1,2,3]"));
+  EXPECT_FALSE(list.accepts("[1,]"));
+  EXPECT_FALSE(list.accepts("[1 2]"));
+  TextMatcher none(structure_of(R"({"type": "listed", "separator": ",", "items": []})"));
+  EXPECT_TRUE(none.accepts(""));
+  EXPECT_FALSE(none.accepts(","));
+}
+
 TEST(Structure, TagsWithSeparatorAndTheLegacyForm) {
   TextMatcher m(structure_of(
       R"x({"type": "tags_with_separator", "at_least_one": true, "separator": ", ", "tags": [{"begin": "(", "content": {"type": "any_text"}, "end": ")"}]})x"));

@@ -8,7 +8,6 @@
 //
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {
@@ -20,12 +19,6 @@ constexpr std::string_view kDeepseekBegin = "<｜tool▁calls▁begin｜>", kDee
                            kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>", kSep = "<｜tool▁sep｜>";
 
 bool is_filler(char c) { return is_json_space(c) || c == '`'; }
-
-std::string trimmed(std::string_view text) {
-  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
-  return std::string(text);
-}
 
 // Accepts both forms, whichever one the template uses.
 class MarkedParser final : public CallParser {
@@ -68,7 +61,7 @@ class MarkedParser final : public CallParser {
     if (place_ == Place::between) return take_mark(out);
     if (place_ == Place::kind) {
       if (held_.ends_with(kSep)) {
-        kind_ = trimmed(std::string_view(held_).substr(0, held_.size() - kSep.size()));
+        kind_ = without_space(std::string_view(held_).substr(0, held_.size() - kSep.size()));
         enter(Place::name);
       } else if (held_.size() > kLongestToolName) {
         give_up(out);
@@ -96,7 +89,7 @@ class MarkedParser final : public CallParser {
   void take_name(char c, AnswerPieces& out) {
     if (c != '{' && held_.size() < kLongestToolName) return;
     std::string_view before = std::string_view(held_).substr(0, held_.size() - 1);
-    const std::string line = trimmed(before.substr(0, before.find("```")));
+    const std::string line(without_space(before.substr(0, before.find("```"))));
     const std::string name = line.empty() ? kind_ : line;
     if (c != '{' || name.empty() || name.find_first_of(" \n\"<") != std::string::npos) return give_up(out);
     out.push_back({Kind::call, name});
@@ -155,8 +148,6 @@ Json structure_named(std::span<const Tool> tools, const ToolChoice& wish) {
 constexpr const char* kDeepseekMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
                                             "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
 
-}  // namespace
-
 // V3.1's template does not render tools; this is the description that DeepSeek documents for the system prompt.
 std::string describe_deepseek_tools(std::span<const Tool> tools) {
   std::string out = "## Tools\nYou have access to the following tools:\n";
@@ -170,6 +161,8 @@ std::string describe_deepseek_tools(std::span<const Tool> tools) {
     out += part;
   return out + "\n\nThe name must be one of the tools above, and the arguments JSON that follows its parameters.\n";
 }
+
+}  // namespace
 
 const ToolDialect kDeepseekTools = {"deepseek",
                                     "JSON in a fence between special tokens: DeepSeek V3 and R1",
@@ -186,6 +179,7 @@ const ToolDialect kDeepseekNamedTools = {"deepseek_named",
                                          structure_named,
                                          kDeepseekMarkers,
                                          false,
-                                         "<｜tool▁calls▁begin｜>"};
+                                         "<｜tool▁calls▁begin｜>",
+                                         describe_deepseek_tools};
 
 }  // namespace millrace

@@ -2,7 +2,6 @@
 // rendered as text.
 #include "base/json_text.h"
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {

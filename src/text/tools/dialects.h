@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <initializer_list>
+#include <utility>
 
 #include "text/tools/tool_dialect.h"
 
@@ -102,6 +103,20 @@ class FreeText {
   bool called_ = false;
 };
 
+// Recognizes the tag behind a call, which models may leave out. White space before the tag is dropped.
+class ClosingTag {
+ public:
+  explicit ClosingTag(std::string_view tag) : tag_(tag) {}
+  // Returns false if the tag is complete or cannot follow. The bytes of take() are then text.
+  bool push(char c);
+  // Returns the bytes that are held back, and forgets them.
+  std::string take() { return std::exchange(held_, {}); }
+
+ private:
+  std::string_view tag_;
+  std::string held_;
+};
+
 // Return structures of one literal, and of several parts in sequence.
 nlohmann::ordered_json literal_text(std::string_view text);
 nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
@@ -109,16 +124,34 @@ nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 // Notes the keywords of a schema that are not enforced on a part that is not written as JSON.
 void name_weakened(const Tool& tool, const nlohmann::ordered_json& schema, const std::string& place,
                    std::initializer_list<const char*> keywords, nlohmann::ordered_json& part);
-// A part of the tool's schema with the definitions that it may refer to.
-nlohmann::ordered_json with_definitions(const Tool& tool, const nlohmann::ordered_json& schema);
+// Keywords of an object's schema that are not enforced if the object is not written as JSON.
+inline constexpr std::initializer_list<const char*> kObjectKeywords = {"$ref",
+                                                                       "allOf",
+                                                                       "anyOf",
+                                                                       "oneOf",
+                                                                       "not",
+                                                                       "if",
+                                                                       "patternProperties",
+                                                                       "propertyNames",
+                                                                       "minProperties",
+                                                                       "maxProperties",
+                                                                       "dependentRequired",
+                                                                       "dependentSchemas",
+                                                                       "dependencies"};
+// Returns a structure of JSON text that a part of the tool's schema allows.
+nlohmann::ordered_json json_value(const Tool& tool, const nlohmann::ordered_json& schema);
+// Returns the definitions that parts of the tool's schema may refer to, for the member `definitions` of a structure.
+nlohmann::ordered_json definitions_of(const Tool& tool);
 
-// The structure of an object's properties, separated; those that are not required may be left out.
+// The notation of an object's properties, which are separated. Properties that are not required may be left out.
 struct ListedProperties {
   std::string_view separator;
+  std::string open, key_end, close;
   bool sorted = false;  // by their names, and not in the order of the schema
-  // The structure of one property with its key.
-  std::function<nlohmann::ordered_json(const std::string& key, const nlohmann::ordered_json& schema)> part;
+  // Returns the structure of one property's value.
+  std::function<nlohmann::ordered_json(const std::string& key, const nlohmann::ordered_json& schema)> value;
 };
+// Returns a structure whose size is linear in the schema's.
 nlohmann::ordered_json listed_properties(const nlohmann::ordered_json& schema, const ListedProperties& form);
 
 // The tags of a call whose parameters have individual tags. Strings are verbatim, other values JSON (parameters.cc).
@@ -184,5 +217,10 @@ class ParameterValue {
 };
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+inline std::string_view without_space(std::string_view text) {
+  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 //
 //   <|tool_call>call:f{days:[1,2],deep:{a:true},place:<|"|>Rome<|"|>}<tool_call|>
 #include <optional>
+#include <set>
 
 #include "text/tools/dialects.h"
 #include "text/tools/literal_arguments.h"
@@ -28,8 +29,7 @@ class GemmaParser final : public CallParser {
       out.push_back({Kind::call_end, ""});
     else if (place_ == Place::name)
       add_piece(out, Kind::text, std::string(kGemmaBegin) + held_);
-    else if (place_ == Place::closing)
-      for (const char c : held_) free_.push(c, out);
+    for (const char c : closing_.take()) free_.push(c, out);
     held_.clear();
     place_ = Place::text;
     free_.finish(out);
@@ -72,19 +72,14 @@ class GemmaParser final : public CallParser {
     if (place_ == Place::text) take(c, out);
   }
 
-  // The end tag, if the model writes it.
   void take_closing(char c, AnswerPieces& out) {
-    if (held_.empty() && is_json_space(c)) return;
-    held_ += c;
-    if (kGemmaEnd.starts_with(held_) && held_.size() < kGemmaEnd.size()) return;
+    if (closing_.push(c)) return;
     place_ = Place::text;
-    const std::string held = std::move(held_);
-    held_.clear();
-    if (held == kGemmaEnd) return;
-    for (char one : held) take(one, out);
+    for (const char one : closing_.take()) take(one, out);
   }
 
   FreeText free_{kGemmaBegin};
+  ClosingTag closing_{kGemmaEnd};
   std::optional<LiteralArguments> arguments_;
   std::string held_;
   Place place_ = Place::text;
@@ -123,26 +118,24 @@ Json gemma_any_value() {
 
 Json gemma_value(const Tool& tool, const Json& schema, const std::string& place);
 
-Json gemma_object(const Tool& tool, const Json& schema, const std::string& place) {
-  const auto part = [&](const std::string& key, const Json& value) {
-    return sequence_of({literal_text(key + ":"), gemma_value(tool, value, place + "/properties/" + key)});
+// The properties between `open` and `close`.
+Json gemma_object(const Tool& tool, const Json& schema, const std::string& place, std::string open = "{",
+                  std::string close = "}") {
+  const auto value = [&](const std::string& key, const Json& one) {
+    return gemma_value(tool, one, place + "/properties/" + key);
   };
-  Json content = listed_properties(schema, {",", true, part});
-  name_weakened(tool, schema, place,
-                {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames", "minProperties",
-                 "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"},
-                content);
-  return content;
+  Json out = listed_properties(schema, {",", std::move(open), ":", std::move(close), true, value});
+  name_weakened(tool, schema, place, kObjectKeywords, out);
+  return out;
 }
 
 Json gemma_list(const Tool& tool, const Json& schema, const std::string& place) {
-  const Json item = schema.contains("items") ? gemma_value(tool, schema["items"], place + "/items") : gemma_any_value();
-  Json list = {{"type", "tags_with_separator"},
-               {"tags", Json::array({Json{{"type", "tag"}, {"begin", ""}, {"content", item}, {"end", ""}}})},
-               {"separator", ","},
-               {"at_least_one", schema.contains("minItems") && schema["minItems"] != 0}};
-  Json out = sequence_of({literal_text("["), std::move(list), literal_text("]")});
+  const bool filled = schema.contains("minItems") && schema["minItems"] != 0;
+  Json item = schema.contains("items") ? gemma_value(tool, schema["items"], place + "/items") : gemma_any_value();
+  Json out = {{"type", "listed"}, {"separator", ","}, {"open", "["}, {"close", "]"}, {"repeated", true}};
+  out["items"] = Json::array({Json{{"content", std::move(item)}, {"required", filled}}});
   name_weakened(tool, schema, place, {"maxItems", "prefixItems", "contains", "uniqueItems"}, out);
+  if (filled && schema["minItems"] != 1) name_weakened(tool, schema, place, {"minItems"}, out);
   return out;
 }
 
@@ -154,16 +147,16 @@ Json gemma_typed(const Tool& tool, const Json& schema, const std::string& type, 
   }
   if (type == "array") return gemma_list(tool, schema, place);
   if (type != "object") {
-    Json plain = with_definitions(tool, schema);
-    plain["type"] = type;
-    return {{"type", "json_schema"}, {"json_schema", std::move(plain)}};
+    Json plain = json_value(tool, schema);
+    plain["json_schema"]["type"] = type;
+    return plain;
   }
   if (!schema.contains("properties")) {
     Json out = gemma_any_value();
     name_weakened(tool, schema, place, {"type"}, out);
     return out;
   }
-  return sequence_of({literal_text("{"), gemma_object(tool, schema, place), literal_text("}")});
+  return gemma_object(tool, schema, place);
 }
 
 Json gemma_value(const Tool& tool, const Json& schema, const std::string& place) {
@@ -172,8 +165,10 @@ Json gemma_value(const Tool& tool, const Json& schema, const std::string& place)
     for (const Json& one : schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"])
       ways.push_back(literal_text(gemma_text(one)));
   } else if (schema.is_object() && schema.contains("type")) {
+    std::set<std::string> types;  // a type that is named twice would double the structure at every level
     for (const Json& type : schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]}))
-      if (type.is_string()) ways.push_back(gemma_typed(tool, schema, type.get<std::string>(), place));
+      if (type.is_string() && types.insert(type.get<std::string>()).second)
+        ways.push_back(gemma_typed(tool, schema, type.get<std::string>(), place));
   }
   if (ways.size() == 1) return ways[0];
   if (!ways.empty()) return either_of(std::move(ways));
@@ -184,11 +179,14 @@ Json gemma_value(const Tool& tool, const Json& schema, const std::string& place)
 
 Json gemma_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   Json tags = Json::array();
-  for (const Tool& tool : tools)
+  for (const Tool& tool : tools) {
+    Json content = gemma_object(tool, tool.parameters, "", "", "");
+    content["definitions"] = definitions_of(tool);
     tags.push_back({{"type", "tag"},
                     {"begin", std::string(kGemmaBegin) + std::string(kGemmaCall) + tool.name + "{"},
-                    {"content", gemma_object(tool, tool.parameters, "")},
+                    {"content", std::move(content)},
                     {"end", "}" + std::string(kGemmaEnd)}});
+  }
   return tagged_calls(std::move(tags), kGemmaBegin, "", wish);
 }
 

@@ -7,7 +7,6 @@
 //
 // The model ends its turn with the first call. Text without a header is plain text.
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {
@@ -138,15 +137,6 @@ std::unique_ptr<CallParser> harmony_parser(std::span<const Tool> tools) {
   return std::make_unique<MessageParser>(!tools.empty());
 }
 
-Json harmony_structure(std::span<const Tool> tools, const ToolChoice& wish) {
-  return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}});
-}
-
-constexpr const char* kHarmonyMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>",
-                                           "<|end|>",     "<|call|>",    "<|return|>"};
-
-}  // namespace
-
 // Reasoning or commentary may precede a call or the final text; the messages are distinguished by their headers.
 Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const Json& text) {
   const auto message = [](std::string_view header) {
@@ -172,8 +162,24 @@ Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const J
   return sequence_of({optional(message("analysis")), optional(message("commentary")), std::move(last)});
 }
 
-const ToolDialect kHarmonyTools = {
-    "harmony", "messages in channels: gpt-oss", speaks_harmony, harmony_parser, harmony_structure, kHarmonyMarkers,
-    false};
+Json harmony_structure(std::span<const Tool> tools, const ToolChoice& wish) {
+  return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}});
+}
+
+constexpr const char* kHarmonyMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>",
+                                           "<|end|>",     "<|call|>",    "<|return|>"};
+
+}  // namespace
+
+const ToolDialect kHarmonyTools = {"harmony",
+                                   "messages in channels: gpt-oss",
+                                   speaks_harmony,
+                                   harmony_parser,
+                                   harmony_structure,
+                                   kHarmonyMarkers,
+                                   false,
+                                   "",
+                                   nullptr,
+                                   harmony_frames};
 
 }  // namespace millrace

@@ -20,6 +20,7 @@ class HermesParser final : public CallParser {
 
   void finish(AnswerPieces& out) override {
     if (call_) give_up(out);
+    for (const char c : closing_.take()) free_.push(c, out);
     free_.finish(out);
   }
 
@@ -30,21 +31,14 @@ class HermesParser final : public CallParser {
       if (call_->done()) {
         call_.reset();
         free_.after_call();
-        closing_ = true;
-        held_.clear();
+        in_closing_ = true;
       }
       return;
     }
-    if (closing_) {  // the end tag, if the model writes it
-      if (held_.empty() && is_json_space(c)) return;
-      held_ += c;
-      if (kHermesEnd.starts_with(held_)) {
-        closing_ = held_.size() < kHermesEnd.size();
-        return;
-      }
-      closing_ = false;
-      const std::string held = std::move(held_);
-      for (char one : held) take(one, out);
+    if (in_closing_) {
+      if (closing_.push(c)) return;
+      in_closing_ = false;
+      for (const char one : closing_.take()) take(one, out);
       return;
     }
     if (free_.push(c, out)) call_.emplace();
@@ -60,8 +54,8 @@ class HermesParser final : public CallParser {
 
   FreeText free_{kHermesBegin};
   std::optional<JsonCall> call_;
-  std::string held_;
-  bool closing_ = false;
+  ClosingTag closing_{kHermesEnd};
+  bool in_closing_ = false;
 };
 
 // Templates may write the key within quotes of their own: \"arguments\".

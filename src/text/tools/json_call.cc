@@ -163,6 +163,15 @@ void FreeText::finish(AnswerPieces& out) {
   space_.clear();
 }
 
+bool ClosingTag::push(char c) {
+  if (held_.empty() && is_json_space(c)) return true;
+  held_ += c;
+  if (!tag_.starts_with(held_)) return false;
+  if (held_.size() < tag_.size()) return true;
+  held_.clear();
+  return false;
+}
+
 Json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between,
                std::string_view behind) {
   Json tags = Json::array();

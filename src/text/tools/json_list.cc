@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +17,8 @@ constexpr std::string_view kGraniteBegin = "<|tool_call|>", kNemotronBegin = "<T
 class JsonListParser final : public CallParser {
  public:
   // `end`: a tag behind the list, which models may leave out; "": there is none.
-  JsonListParser(std::string_view begin, std::string_view end) : begin_(begin), end_(end), free_(begin) {}
+  JsonListParser(std::string_view begin, std::string_view end)
+      : begin_(begin), end_(end), free_(begin), closing_(end) {}
 
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -29,9 +29,7 @@ class JsonListParser final : public CallParser {
       give_up(out);
     else if (place_ == Place::open || (place_ == Place::list && !called_))
       add_piece(out, Kind::text, seen_);
-    else if (place_ == Place::closing)
-      for (const char c : held_) free_.push(c, out);
-    held_.clear();
+    for (const char c : closing_.take()) free_.push(c, out);
     place_ = Place::text;
     free_.finish(out);
   }
@@ -56,7 +54,6 @@ class JsonListParser final : public CallParser {
       place_ = Place::list;
     } else if (c == ']' && called_) {
       place_ = end_.empty() ? Place::text : Place::closing;
-      held_.clear();
     } else if (c == '{') {
       call_.emplace();
       call_->push(c, out);
@@ -75,16 +72,9 @@ class JsonListParser final : public CallParser {
   }
 
   void take_closing(char c, AnswerPieces& out) {
-    if (held_.empty() && is_json_space(c)) return;
-    held_ += c;
-    if (end_.starts_with(held_)) {
-      if (held_.size() == end_.size()) place_ = Place::text;
-      return;
-    }
+    if (closing_.push(c)) return;
     place_ = Place::text;
-    const std::string held = std::move(held_);
-    held_.clear();
-    for (char one : held) take(one, out);
+    for (const char one : closing_.take()) take(one, out);
   }
 
   void give_up(AnswerPieces& out) {
@@ -103,8 +93,9 @@ class JsonListParser final : public CallParser {
 
   const std::string_view begin_, end_;
   FreeText free_;
+  ClosingTag closing_;
   std::optional<JsonCall> call_;
-  std::string seen_, held_;  // seen_: everything since the marker
+  std::string seen_;  // everything since the marker
   Place place_ = Place::text;
   bool called_ = false;
 };
@@ -141,14 +132,14 @@ Json nemotron_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   return json_list_structure(tools, wish, kNemotronBegin, kNemotronEnd);
 }
 
+std::string write_granite_calls(const Json& calls) {
+  return std::string(kGraniteBegin) + calls.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 constexpr const char* kGraniteMarkers[] = {"<|tool_call|>"};
 constexpr const char* kNemotronMarkers[] = {"<TOOLCALL>", "</TOOLCALL>"};
 
 }  // namespace
-
-std::string write_granite_calls(const Json& calls) {
-  return std::string(kGraniteBegin) + calls.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 const ToolDialect kGraniteTools = {"granite_list",
                                    "a list of JSON objects behind <|tool_call|>: Granite 3",
@@ -157,7 +148,10 @@ const ToolDialect kGraniteTools = {"granite_list",
                                    granite_structure,
                                    kGraniteMarkers,
                                    false,
-                                   "<|tool_call|>"};
+                                   "<|tool_call|>",
+                                   nullptr,
+                                   nullptr,
+                                   write_granite_calls};
 const ToolDialect kNemotronTools = {"nemotron_list",
                                     "a list of JSON objects between <TOOLCALL> tags: Nemotron Nano v2",
                                     speaks_nemotron,

@@ -22,8 +22,7 @@ constexpr std::string_view kKimiBegin = kKimiBegins[0], kKimiEnd = kKimiEnds[0],
 
 // "functions.f:0" -> "f". Models also leave the prefix or the number out.
 std::string kimi_name(std::string_view id) {
-  while (!id.empty() && is_json_space(id.front())) id.remove_prefix(1);
-  while (!id.empty() && is_json_space(id.back())) id.remove_suffix(1);
+  id = without_space(id);
   if (id.starts_with(kKimiPrefix)) id.remove_prefix(kKimiPrefix.size());
   const size_t colon = id.rfind(':');
   const bool counted = colon != std::string_view::npos && colon + 1 < id.size() &&
@@ -40,7 +39,7 @@ class KimiParser final : public CallParser {
   void finish(AnswerPieces& out) override {
     if (place_ == Place::in_arguments)
       out.push_back({Kind::call_end, ""});
-    else if (place_ != Place::text && !called_)
+    else if (place_ != Place::text)
       add_piece(out, Kind::text, seen_);
     place_ = Place::text;
     free_.finish(out);
@@ -59,8 +58,9 @@ class KimiParser final : public CallParser {
       return;
     }
     if (place_ == Place::in_arguments) return take_argument(c, out);
-    seen_ += c;
-    if (held_.empty() && place_ != Place::id && is_json_space(c)) return;
+    const bool filler = held_.empty() && place_ != Place::id && is_json_space(c);
+    if (!filler || !called_) seen_ += c;
+    if (filler) return;
     held_ += c;
     if (place_ == Place::between) return take_mark(out);
     if (place_ == Place::id) return take_id(out);
@@ -102,9 +102,9 @@ class KimiParser final : public CallParser {
     enter(Place::arguments);
   }
 
-  // Not a call: the text since the last complete call is text.
+  // Not a call: what was seen is text.
   void give_up(AnswerPieces& out) {
-    const std::string text = called_ ? held_ : seen_;
+    const std::string text = seen_;
     enter(Place::text);
     if (!called_) return add_piece(out, Kind::text, text);
     for (char one : text) take(one, out);
@@ -112,11 +112,12 @@ class KimiParser final : public CallParser {
 
   void enter(Place place) {
     held_.clear();
+    if (called_ && place == Place::between) seen_.clear();
     place_ = place;
   }
 
   FreeText free_{kKimiMark};
-  std::string seen_;  // text since the first mark, until the first call is complete
+  std::string seen_;  // text since the first mark; after a call, since its last mark
   std::string held_, name_;
   Place place_ = Place::text;
   JsonNesting nesting_;

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 #include "text/tools/literal_arguments.h"
 
 namespace millrace {
@@ -27,8 +26,7 @@ class LfmParser final : public CallParser {
       out.push_back({Kind::call_end, ""});
     else if (place_ == Place::list || place_ == Place::name)
       give_up(out);
-    else if (place_ == Place::closing)
-      for (const char c : held_) free_.push(c, out);
+    for (const char c : closing_.take()) free_.push(c, out);
     held_.clear();
     place_ = Place::text;
     free_.finish(out);
@@ -91,18 +89,9 @@ class LfmParser final : public CallParser {
   }
 
   void take_closing(char c, AnswerPieces& out) {
-    if (held_.empty() && is_json_space(c)) return;
-    held_ += c;
-    if (kLfmEnd.starts_with(held_)) {
-      if (held_.size() < kLfmEnd.size()) return;
-      held_.clear();
-      place_ = Place::text;
-      return;
-    }
+    if (closing_.push(c)) return;
     place_ = Place::text;
-    const std::string held = std::move(held_);
-    held_.clear();
-    for (char one : held) take(one, out);
+    for (const char one : closing_.take()) take(one, out);
   }
 
   void give_up(AnswerPieces& out) {
@@ -112,6 +101,7 @@ class LfmParser final : public CallParser {
   }
 
   FreeText free_{kLfmBegin};
+  ClosingTag closing_{kLfmEnd};
   std::optional<LiteralArguments> arguments_;
   std::string seen_, held_;  // seen_: everything since the marker, until the first call
   Place place_ = Place::text;
@@ -130,15 +120,10 @@ std::unique_ptr<CallParser> lfm_parser(std::span<const Tool>) { return std::make
 Json lfm_structure(std::span<const Tool> tools, const ToolChoice& wish) {
   Json tags = Json::array();
   for (const Tool& tool : tools) {
-    const auto part = [&](const std::string& key, const Json& schema) {
-      return sequence_of(
-          {literal_text(key + "="), Json{{"type", "json_schema"}, {"json_schema", with_definitions(tool, schema)}}});
-    };
-    Json content = listed_properties(tool.parameters, {", ", false, part});
-    name_weakened(tool, tool.parameters, "",
-                  {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames",
-                   "minProperties", "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"},
-                  content);
+    const auto value = [&](const std::string&, const Json& schema) { return json_value(tool, schema); };
+    Json content = listed_properties(tool.parameters, {", ", "", "=", "", false, value});
+    content["definitions"] = definitions_of(tool);
+    name_weakened(tool, tool.parameters, "", kObjectKeywords, content);
     tags.push_back({{"type", "tag"}, {"begin", tool.name + "("}, {"content", std::move(content)}, {"end", ")"}});
   }
   Json list = tagged_calls(std::move(tags), "", ", ", {true, wish.parallel});
@@ -159,8 +144,6 @@ std::string python_value(const Json& value) {
   return "'" + json.substr(1, json.size() - 2) + "'";
 }
 
-}  // namespace
-
 std::string write_lfm_calls(const Json& calls) {
   std::string out;
   for (const Json& call : calls) {
@@ -174,9 +157,13 @@ std::string write_lfm_calls(const Json& calls) {
   return std::string(kLfmBegin) + "[" + out + "]" + std::string(kLfmEnd);
 }
 
-const ToolDialect kLfmTools = {"lfm",         "a list of calls as in Python: LFM2 and LFM2.5",
-                               speaks_lfm,    lfm_parser,
-                               lfm_structure, kLfmMarkers,
-                               false,         "<|tool_call_start|>"};
+}  // namespace
+
+const ToolDialect kLfmTools = {"lfm",          "a list of calls as in Python: LFM2 and LFM2.5",
+                               speaks_lfm,     lfm_parser,
+                               lfm_structure,  kLfmMarkers,
+                               false,          "<|tool_call_start|>",
+                               nullptr,        nullptr,
+                               write_lfm_calls};
 
 }  // namespace millrace

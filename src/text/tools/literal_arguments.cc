@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json_text.h"
 #include "text/tools/dialects.h"
@@ -23,24 +24,35 @@ void add_escaped(char c, std::string& json) {
     json += c;
 }
 
-// Appends the JSON form of the escape sequence that begins with a backslash and `c`. The caller appends the digits of
-// \x and \u as plain text.
+// Appends the JSON form of a backslash and `c`, which is neither x nor u.
 void add_escape(char c, std::string& json) {
-  constexpr std::string_view kSame = "\"\\/bfnrtu";
+  constexpr std::string_view kSame = "\"\\/bfnrt";
   if (kSame.find(c) != std::string_view::npos) {
     json += {'\\', c};
-  } else if (c == 'x') {
-    json += "\\u00";
   } else {
     if (c != '\'') json += "\\\\";
     add_escaped(c, json);
   }
 }
 
-std::string_view without_space(std::string_view text) {
-  while (!text.empty() && is_json_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_json_space(text.back())) text.remove_suffix(1);
-  return text;
+enum class EscapeState { incomplete, complete, text };
+
+// Returns whether the bytes are a beginning of \xHH or \uHHHH, all of it, or plain text. A high surrogate needs the low
+// one behind it, and a low surrogate alone is text: JSON has no place for either.
+EscapeState hex_escape_state(std::string_view held) {
+  constexpr std::string_view kHex = "0123456789abcdefABCDEF", kSurrogate = "dD", kHigh = "89abAB", kLow = "cdefCDEF";
+  const size_t digits = held[1] == 'x' ? 2 : 4, first = 2 + digits;
+  if (held.substr(2, digits).find_first_not_of(kHex) != std::string_view::npos) return EscapeState::text;
+  if (held.size() < first) return EscapeState::incomplete;
+  const bool surrogate = digits == 4 && kSurrogate.find(held[2]) != std::string_view::npos;
+  if (surrogate && kLow.find(held[3]) != std::string_view::npos) return EscapeState::text;
+  if (!surrogate || kHigh.find(held[3]) == std::string_view::npos) return EscapeState::complete;
+  const std::string_view second = held.substr(first);
+  for (size_t i = 0; i < second.size(); ++i) {
+    const std::string_view allowed = i == 0 ? "\\" : i == 1 ? "u" : i == 2 ? kSurrogate : i == 3 ? kLow : kHex;
+    if (allowed.find(second[i]) == std::string_view::npos) return EscapeState::text;
+  }
+  return second.size() < first ? EscapeState::incomplete : EscapeState::complete;
 }
 
 std::string text_json(std::string_view text) {
@@ -165,11 +177,9 @@ LiteralArguments::State LiteralArguments::take_text(char c, std::string& json) {
     if (held_ == quote_) end_text(json);
     return State::more;
   }
-  if (escaped_) {
-    escaped_ = false;
-    add_escape(c, json);
-  } else if (c == '\\') {
-    escaped_ = true;
+  if (!escape_.empty()) return take_escape(c, json);
+  if (c == '\\') {
+    escape_ = c;
   } else if (c == '"' && quote_ == kDoubleQuote) {
     end_text(json);
   } else if (c == quote_.front()) {
@@ -178,6 +188,26 @@ LiteralArguments::State LiteralArguments::take_text(char c, std::string& json) {
   } else {
     add_escaped(c, json);
   }
+  return State::more;
+}
+
+// Bytes of \x and \u are held until all digits have come; if one is missing, the bytes are plain text.
+LiteralArguments::State LiteralArguments::take_escape(char c, std::string& json) {
+  if (escape_.size() == 1 && c != 'x' && c != 'u') {
+    escape_.clear();
+    add_escape(c, json);
+    return State::more;
+  }
+  escape_ += c;
+  const EscapeState state = hex_escape_state(escape_);
+  if (state == EscapeState::incomplete) return State::more;
+  const std::string held = std::exchange(escape_, {});
+  if (state == EscapeState::complete) {
+    json += held[1] == 'x' ? "\\u00" + held.substr(2) : held;
+    return State::more;
+  }
+  json += "\\\\";
+  for (const char one : held.substr(1)) take_text(one, json);  // only the last byte may end the text
   return State::more;
 }
 
@@ -231,7 +261,7 @@ void LiteralArguments::open_text(std::string_view quote, std::string& json) {
   json += '"';
   quote_ = quote;
   held_.clear();
-  escaped_ = false;
+  escape_.clear();
   place_ = Place::text;
 }
 

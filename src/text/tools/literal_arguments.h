@@ -37,6 +37,7 @@ class LiteralArguments {
   State take_value(char c, std::string& json);
   State take_opening(char c, std::string& json);
   State take_text(char c, std::string& json);
+  State take_escape(char c, std::string& json);
   State take_text_end(char c, std::string& json);
   State take_bare(char c, std::string& json);
   State take_after(char c, std::string& json);
@@ -51,7 +52,8 @@ class LiteralArguments {
   Place place_ = Place::begin;
   std::string held_;        // bytes that are not decided yet
   std::string_view quote_;  // quote that ends the current text
-  bool is_key_ = false, escaped_ = false;
+  std::string escape_;      // an escape sequence that is not complete, from its backslash on
+  bool is_key_ = false;
 };
 
 }  // namespace millrace

@@ -28,7 +28,7 @@ class MinimaxParser final : public CallParser {
 
   void finish(AnswerPieces& out) override {
     if (place_ == Place::value) end_value(value_.finish(), out);
-    if (place_ == Place::between && !called_) add_piece(out, Kind::text, seen_);
+    if (place_ == Place::between) add_piece(out, Kind::text, called_ ? held_ : seen_);
     if (place_ == Place::parameter || place_ == Place::value) call_.end(out);
     held_.clear();
     place_ = Place::text;
@@ -61,7 +61,7 @@ class MinimaxParser final : public CallParser {
       if (value_.push(c, call_)) end_value(true, out);
       return;
     }
-    seen_ += c;
+    if (!called_) seen_ += c;
     if (held_.empty() && is_json_space(c)) return;
     held_ += c;
     place_ == Place::between ? take_invoke(out) : take_parameter(out);

@@ -7,7 +7,6 @@
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 #include "text/tools/literal_arguments.h"
 #include "text/tools/reasoning.h"
 
@@ -74,6 +73,9 @@ TEST(MoreToolDialects, Kimi) {
                "<|tool_call_section_begin|>" + call + "clock:0" + arguments + "{}" + call_end +
                    "<|tool_call_section_end|>" + call + "clock:1" + arguments + "{}" + call_end + "behind",
                "|clock({})||clock({})|behind");
+  const std::string clock = begin + call + "clock:0" + arguments + "{}" + call_end;
+  for (const std::string& cut : {std::string("<|tool_calls_sec"), call + "functions.weath", call + "two words"})
+    expect_calls(d, clock + "\n" + cut, "|clock({})|" + cut);
   expect_no_call(d, begin + "and no call");
   expect_no_call(d, begin + end);
   expect_no_call(d, call_end + " alone");
@@ -107,6 +109,7 @@ TEST(MoreToolDialects, Minimax) {
                "|weather({\"place\": " + CallJson(value).dump() + "})|");
   expect_calls(d, begin + "<invoke name=\"weather\">\n<parameter name=\"place\">half", "|weather({})|");
   expect_calls(d, begin + "<invoke name=\"clock\">no parameter", "|clock({})|no parameter");
+  expect_calls(d, begin + "<invoke name=\"clock\">\n</invoke>\n<invoke nam", "|clock({})|<invoke nam");
   expect_no_call(d, begin + "{\"name\": 1}" + end);
   expect_no_call(d, begin + end);
   expect_no_call(d, "<minimax:tool_call>\n<invoke name=\"wea");
@@ -283,6 +286,73 @@ TEST(MoreToolDialects, WeakenedKeywordsAreNamed) {
       {"f", "", CallJson::parse(R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}})")}};
   const std::string structure = kGemmaTools.structure(tools, {true, true}).dump();
   EXPECT_NE(structure.find("tool 'f': /properties/a/maxLength is not enforced"), std::string::npos) << structure;
+  for (const int items : {0, 1, 3}) {
+    const std::vector<Tool> lists = {
+        {"f", "", {{"type", "object"}, {"properties", {{"a", {{"type", "array"}, {"minItems", items}}}}}}}};
+    const bool named = kGemmaTools.structure(lists, {true, true}).dump().find("a/minItems is") != std::string::npos;
+    EXPECT_EQ(named, items == 3) << items;
+  }
+}
+
+const std::pair<const ToolDialect*, std::pair<const char*, const char*>> kListing[] = {
+    {&kGemmaTools, {"<|tool_call>call:f{", "}<tool_call|>"}},
+    {&kLfmTools, {"<|tool_call_start|>[f(", ")]<|tool_call_end|>"}}};
+
+// The structure of a tool is linear in its schema, in depth and in width.
+TEST(MoreToolDialects, StructuresAreLinear) {
+  CallJson deep = {{"type", "integer"}};
+  for (int level = 0; level < 30; ++level)
+    deep = {{"type", {"object", "object"}}, {"properties", {{"a", {{"type", "integer"}}}, {"b", std::move(deep)}}}};
+  CallJson wide = {{"type", "object"}, {"properties", CallJson::object()}};
+  for (int i = 0; i < 300; ++i)
+    wide["properties"]["p" + std::to_string(i)] = {{"type", "array"}, {"items", {{"$ref", "#/$defs/one"}}}};
+  wide["$defs"] = {{"one", {{"type", "integer"}, {"description", std::string(10'000, 'x')}}}};
+  for (const auto& [d, marks] : kListing)
+    for (const CallJson& schema : {deep, wide}) {
+      const std::vector<Tool> tools = {{"f", "", schema}};
+      EXPECT_LT(d->structure(tools, {true, true}).dump().size(), 400'000u) << d->name;
+    }
+}
+
+TEST(MoreToolDialects, ManyOptionalProperties) {
+  for (const size_t count : {size_t{90}, size_t{300}}) {
+    CallJson schema = {{"type", "object"}, {"properties", CallJson::object()}};
+    for (size_t i = 0; i < count; ++i) schema["properties"]["p" + std::to_string(i + 100)] = {{"type", "boolean"}};
+    const std::vector<Tool> tools = {{"f", "", schema}};
+    for (const auto& [d, marks] : kListing) {
+      const auto structure = d->structure(tools, {true, true});
+      testing::TextMatcher m(testing::make_constraint(Constraint::Kind::structure, structure.dump()));
+      ASSERT_TRUE(m.ok()) << d->name << m.error.message;
+      const bool gemma = d == &kGemmaTools;
+      const std::string begin = marks.first, end = marks.second, is = gemma ? ":" : "=", between = gemma ? "," : ", ",
+                        last = "p" + std::to_string(count + 99) + is + "true";
+      EXPECT_TRUE(m.accepts(begin + end)) << d->name;
+      EXPECT_TRUE(m.accepts(begin + last + end)) << d->name;
+      EXPECT_TRUE(m.accepts(begin + "p100" + is + "true" + between + "p150" + is + "false" + between + last + end));
+      EXPECT_FALSE(m.accepts(begin + last + between + "p100" + is + "true" + end)) << d->name;
+      EXPECT_FALSE(m.accepts(begin + last + between + end)) << d->name;
+    }
+  }
+}
+
+TEST(MoreToolDialects, NestedObjects) {
+  CallJson schema = {{"type", "integer"}};
+  for (int level = 0; level < 8; ++level)
+    schema = {{"type", "object"},
+              {"properties", {{"a", {{"type", "integer"}}}, {"b", std::move(schema)}, {"c", {{"type", "boolean"}}}}},
+              {"required", {"b"}}};
+  const std::vector<Tool> tools = {{"f", "", schema}};
+  for (const auto& [d, marks] : kListing) {
+    const bool gemma = d == &kGemmaTools;
+    const auto structure = d->structure(tools, {false, true});
+    testing::TextMatcher m(testing::make_constraint(Constraint::Kind::structure, structure.dump()));
+    ASSERT_TRUE(m.ok()) << d->name << m.error.message;
+    std::string inner = "1";
+    for (int level = 0; level < 7; ++level) inner = (gemma ? "{b:" : "{\"b\": ") + inner + "}";
+    const std::string begin = marks.first + std::string(gemma ? "b:" : "b=");
+    EXPECT_TRUE(m.accepts(begin + inner + marks.second)) << d->name;
+    EXPECT_FALSE(m.accepts(begin + "1" + marks.second)) << d->name;
+  }
 }
 
 TEST(MoreToolDialects, LiteralsEndOrAreWrong) {
@@ -299,6 +369,24 @@ TEST(MoreToolDialects, LiteralsEndOrAreWrong) {
   EXPECT_EQ(read(python, "a=)"), std::pair(LiteralArguments::State::done, std::string("{\"a\": null}")));
   for (const char* wrong : {"a, b=1)", ",)", "=1)", "a=1]", "a=[1)", "a={1})"})
     EXPECT_NE(read(python, wrong).first, LiteralArguments::State::done) << wrong;
+  const std::pair<const char*, const char*> escapes[] = {{"C:\\users", "C:\\users"},
+                                                         {"\\xyz", "\\xyz"},
+                                                         {"\\x4", "\\x4"},
+                                                         {"\\u12", "\\u12"},
+                                                         {"\\u123\\n", "\\u123\n"},
+                                                         {"\\u00e9\\x41b",
+                                                          "\u00e9"
+                                                          "Ab"},
+                                                         {"\\ud83d\\ude00.", "\U0001f600."},
+                                                         {"\\ud83d", "\\ud83d"},
+                                                         {"\\ud83d\\n", "\\ud83d\n"},
+                                                         {"\\ude00\\'", "\\ude00'"}};
+  for (const auto& [text, meant] : escapes) {
+    const auto [state, json] = read(python, "a='" + std::string(text) + "')");
+    EXPECT_EQ(state, LiteralArguments::State::done) << text;
+    ASSERT_TRUE(CallJson::accept(json)) << text << " " << json;
+    EXPECT_EQ(CallJson::parse(json)["a"], meant) << json;
+  }
   EXPECT_EQ(read(python, "a='x' 'y')").second, "{\"a\": \"x' 'y\"}");  // no string ends where none can end
   EXPECT_EQ(read(python, "a=" + std::string(100, '[')).first, LiteralArguments::State::wrong);
   EXPECT_EQ(read(python, "a=" + std::string(5000, 'x')).first, LiteralArguments::State::wrong);
@@ -351,8 +439,8 @@ TEST(MoreToolDialects, PublishedTemplatesRoundTrip) {
         "tool_calls": [{"id": "1", "type": "function", "function":
           {"name": "weather", "arguments": {"place": "x & y"}}}]},
         {"role": "tool", "tool_call_id": "1", "content": "Fine."}])");
-    if (call_writer_of(dialect) && source.find("tool_calls") == std::string::npos)
-      write_calls(call_writer_of(dialect), messages);
+    if (dialect.call_writer && source.find("tool_calls") == std::string::npos)
+      write_calls(dialect.call_writer, messages);
     const auto context = chat_context(messages, {.add_generation_prompt = false, .tools = &tools});
     ASSERT_TRUE(context.ok()) << context.error().message;
     const auto text = chat_template->render(*context);
@@ -371,7 +459,7 @@ TEST(MoreToolDialects, WrittenCallsAreRead) {
   for (const ToolDialect* d : {&kLfmTools, &kGraniteTools}) {
     const auto parser = d->parser(kManyTyped);
     AnswerPieces out;
-    parser->push(call_writer_of(*d)(calls), out);
+    parser->push(d->call_writer(calls), out);
     parser->finish(out);
     std::string arguments;
     for (const AnswerPiece& piece : out)
@@ -379,7 +467,7 @@ TEST(MoreToolDialects, WrittenCallsAreRead) {
     EXPECT_TRUE(calls_shown(out).ends_with("|clock({})|")) << calls_shown(out);
     EXPECT_EQ(CallJson::parse(arguments.substr(0, arguments.size() - 2)), calls[0]["arguments"]) << arguments;
   }
-  EXPECT_EQ(call_writer_of(kHermesTools), nullptr);
+  EXPECT_EQ(kHermesTools.call_writer, nullptr);
 }
 
 // Gemma 4 thinks in a channel.

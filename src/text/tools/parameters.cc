@@ -38,7 +38,7 @@ Json field_of(const Tool& tool, const std::string& key, const Json& schema, cons
   Json field = {{"open", std::string(tags.open) + key + std::string(tags.open_end)}};
   if (!tags.head.is_null()) field["head"] = tags.head;
   if (!is_string(&schema)) {
-    field["content"] = {{"type", "json_schema"}, {"json_schema", with_definitions(tool, schema)}};
+    field["content"] = json_value(tool, schema);
     field["tail"] = tags.line;
     return field;
   }
@@ -77,10 +77,16 @@ void name_weakened(const Tool& tool, const Json& schema, const std::string& plac
   if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
 }
 
-Json with_definitions(const Tool& tool, const Json& schema) {
+Json json_value(const Tool& tool, const Json& schema) {
   Json out = schema;
-  for (const char* kept : {"$defs", "definitions", kStrictSchema})
-    if (out.is_object() && tool.parameters.contains(kept)) out[kept] = tool.parameters[kept];
+  if (out.is_object() && tool.parameters.contains(kStrictSchema)) out[kStrictSchema] = tool.parameters[kStrictSchema];
+  return {{"type", "json_schema"}, {"json_schema", std::move(out)}};
+}
+
+Json definitions_of(const Tool& tool) {
+  Json out = Json::object();
+  for (const char* key : {"$defs", "definitions"})
+    if (tool.parameters.contains(key)) out[key] = tool.parameters[key];
   return out;
 }
 
@@ -182,15 +188,9 @@ Json parameters_structure(const Tool& tool, const ParameterTags& tags) {
   }
   Json between = Json::array();
   for (const char* text : tags.between) between.push_back(text);
-  Json all = {{"type", "fields"},
-              {"close", tags.close},
-              {"between", std::move(between)},
-              {"end", tags.end},
-              {"fields", std::move(fields)}};
-  name_weakened(tool, tool.parameters, "",
-                {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames", "minProperties",
-                 "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"},
-                all);
+  Json all = {{"type", "fields"}, {"close", tags.close},         {"between", std::move(between)},
+              {"end", tags.end},  {"fields", std::move(fields)}, {"definitions", definitions_of(tool)}};
+  name_weakened(tool, tool.parameters, "", kObjectKeywords, all);
   return all;
 }
 

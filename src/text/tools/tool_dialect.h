@@ -62,6 +62,20 @@ struct ToolChoice {
   bool parallel = true;   // more than one call is allowed
 };
 
+// Returns a description of the tools for the system prompt, in the form that the model was trained on. Used for
+// templates that render a dialect's calls but not the tools.
+using ToolDescription = std::string (*)(std::span<const Tool> tools);
+
+// Returns the structure of a whole answer, for dialects that frame every message, including reasoning and text. The
+// parser of such a dialect is used even without tools. `text`: structure of the answer's text; null: a call is
+// required.
+using AnswerFrames = nlohmann::ordered_json (*)(std::span<const Tool> tools, const ToolChoice& wish,
+                                                const nlohmann::ordered_json& text);
+
+// Returns the text of earlier calls, which is appended to their message's content. Used if the template shows tools but
+// not calls. `calls`: a list of {name, arguments}.
+using CallWriter = std::string (*)(const nlohmann::ordered_json& calls);
+
 struct ToolDialect {
   const char* name;
   const char* summary;
@@ -72,6 +86,10 @@ struct ToolDialect {
   std::span<const char* const> markers;  // control tokens that are part of the text of calls
   bool short_ids = false;                // call ids are nine letters and digits
   const char* start = "";                // begins a call within other text; "": the dialect has frames
+  // null: a template without tools is treated as one without tool support
+  ToolDescription description = nullptr;
+  AnswerFrames frames = nullptr;     // null: answers have no frames
+  CallWriter call_writer = nullptr;  // null: the dialect's templates show calls
 };
 
 const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first match is used
@@ -82,6 +100,8 @@ const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first m
 const ToolDialect& described_tools();
 std::string describe_tools(std::span<const Tool> tools, const ToolChoice& wish);
 nlohmann::ordered_json describe_calls(const nlohmann::ordered_json& messages);
+// Moves earlier calls into the contents of `messages`, as text.
+void write_calls(CallWriter writer, nlohmann::ordered_json& messages);
 
 // Returns the dialect of a template, or described_tools() if none is detected.
 const ToolDialect& tool_dialect_of(std::string_view chat_template);

@@ -9,7 +9,6 @@
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
 #include "text/tools/dialects.h"
-#include "text/tools/frames.h"
 #include "text/tools/reasoning.h"
 
 namespace millrace {
@@ -167,7 +166,7 @@ TEST(ToolDialects, Deepseek) {
                  "|clock({})|then text|clock({})|");
     expect_reads(*d, "<｜tool▁calls", "<｜tool▁calls");
   }
-  const std::string text = describe_deepseek_tools(kTools);
+  const std::string text = kDeepseekNamedTools.description(kTools);
   EXPECT_NE(text.find("### weather\nDescription: of a place\n\nParameters: {\"type\""), std::string::npos) << text;
 }
 
@@ -208,9 +207,9 @@ TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   const auto matcher = [](const Json& structure) {
     return testing::TextMatcher(testing::make_constraint(Constraint::Kind::structure, structure.dump()));
   };
-  auto text = matcher(harmony_frames({}, {}, digit)),
-       either = matcher(harmony_frames(kTools, {}, {{"type", "any_text"}})),
-       required = matcher(harmony_frames(kTools, {true, true}, Json()));
+  auto text = matcher(kHarmonyTools.frames({}, {}, digit)),
+       either = matcher(kHarmonyTools.frames(kTools, {}, {{"type", "any_text"}})),
+       required = matcher(kHarmonyTools.frames(kTools, {true, true}, Json()));
   ASSERT_TRUE(text.ok() && either.ok() && required.ok())
       << text.error.message << either.error.message << required.error.message;
   EXPECT_TRUE(text.accepts(said + "1"));
