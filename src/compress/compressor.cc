@@ -82,6 +82,9 @@ Result<void> Compressor::open() {
   if (input_.checkpoint)
     return Error::unsupported(
         fmt::format("{}: llama2.c checkpoints cannot be compressed; convert it to GGUF first", options_.input));
+  if (input_.spec.encoder)
+    return Error::unsupported(
+        fmt::format("{}: is an encoder ({}), which cannot be compressed", options_.input, input_.spec.arch));
   if (!options_.dry_run) MILLRACE_TRY_VOID(check_output(options_.output, options_.force, input_.paths()));
   std::string format;
   for (const NamedPass& one : passes_)

@@ -40,6 +40,17 @@ TEST(IdlePasses, PassesThatWorkAreNot) {
     EXPECT_TRUE(idle_of(passes).empty()) << passes[0];
 }
 
+TEST(Compress, EncodersAreRefused) {
+  const ScratchModel out;
+  CompressOptions options = short_compression(golden_gguf("encoders/bert"), out.path(), "");
+  options.passes = {"rtn:format=q8_0"};
+  const auto done = compress_model(options);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().kind, ErrorKind::unsupported);
+  EXPECT_TRUE(done.error().message.ends_with("is an encoder (bert), which cannot be compressed"))
+      << done.error().message;
+}
+
 TEST(CalibrationText, WarnsOfWhatIsNoText) {
   std::string bytes;
   for (uint32_t i = 0, state = 1; i < 4096; ++i)

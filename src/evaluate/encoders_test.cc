@@ -170,14 +170,34 @@ TEST(Encoders, PredictNoTokens) {
   EXPECT_NE(scorer.error().message.find("this model is an encoder (bert)"), std::string::npos);
 }
 
+// Copies a file; the copy's row of type 1 is that of type 0.
+fs::path with_one_type(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const auto files = open_model_files(path.string());
+  EXPECT_TRUE(files.ok());
+  const StoredTensor* types = files.ok() ? files->find("token_types.weight") : nullptr;
+  EXPECT_TRUE(types && types->tensor.rows() == 2);
+  if (!types) return {};
+  const auto row = static_cast<size_t>(types->tensor.bytes / 2), at = static_cast<size_t>(types->offset);
+  bytes.replace(at + row, row, bytes.substr(at, row));
+  const fs::path copy = fs::path(::testing::TempDir()) / "encoder_with_one_type.gguf";
+  std::ofstream(copy, std::ios::binary) << bytes;
+  return copy;
+}
+
 // The second text of a pair has type 1; a single text has type 0 only, and so has a model without a separator.
 TEST(Encoders, TypesFollowTheSeparator) {
   const auto model = load_encoder(kEncoders / "bert" / "model.gguf");
   ASSERT_TRUE(model);
   EXPECT_EQ(model->parts().model->spec().token_types, 2);
   const TokenId separator = *model->parts().tokenizer->spec().sep;
-  const auto rows = encode(model, {{5, separator, 6, 7}, {5, 8, 6, 7}}, Pooling::none);
-  EXPECT_NE(rows[0], rows[1]);
+  const auto one_type = load_encoder(with_one_type(kEncoders / "bert" / "model.gguf"));
+  ASSERT_TRUE(one_type);
+  const std::vector<std::vector<TokenId>> texts = {{5, separator, 6, 7}, {5, 8, 6, 7}};
+  const auto rows = encode(model, texts, Pooling::none), same = encode(one_type, texts, Pooling::none);
+  EXPECT_NE(rows[0], same[0]);
+  EXPECT_EQ(rows[1], same[1]);
 }
 
 TEST(Encoders, AnUnknownPositionEmbeddingIsRefused) {

@@ -1,7 +1,8 @@
 #include "server/generation/answer_reader.h"
-#include "text/tools/tool_dialect.h"
 
 #include <random>
+
+#include "text/tools/tool_dialect.h"
 
 namespace millrace {
 
