@@ -195,7 +195,8 @@ TEST(Gemma4, LayersThatShareKeysHaveTheSizesOfTheirSource) {
   EXPECT_NE(own_heads.error().message.find("layer 16 has 2 KV heads"), std::string::npos) << own_heads.error().message;
 }
 
-TEST(Gemma3n, SharesOfActivationsBecomeDeviations) {
+// Gemma 3n with the layers of e2b_config().
+GemmaJson gemma3n_config() {
   GemmaJson config = e2b_config();
   for (const char* key : {"attention_k_eq_v", "enable_moe_block", "global_head_dim", "num_global_key_value_heads",
                           "rope_parameters", "use_double_wide_mlp", "use_bidirectional_attention"})
@@ -205,9 +206,18 @@ TEST(Gemma3n, SharesOfActivationsBecomeDeviations) {
   config["rope_theta"] = 1000000.0;
   config["rope_local_base_freq"] = 10000.0;
   config["altup_lr_multiplier"] = 1.0;
+  return config;
+}
+
+Result<ArchSpec> read_gemma3n_spec(const GemmaJson& config) {
+  return read_gemma_spec(ModelFiles::Kind::huggingface, "Gemma3nForCausalLM", config);
+}
+
+TEST(Gemma3n, SharesOfActivationsBecomeDeviations) {
+  GemmaJson config = gemma3n_config();
   config["activation_sparsity_pattern"] = GemmaJson(std::vector<double>(35, 0.95));
   config["activation_sparsity_pattern"][34] = 0.0;
-  const auto spec = read_gemma_spec(ModelFiles::Kind::huggingface, "Gemma3nForCausalLM", config);
+  const auto spec = read_gemma3n_spec(config);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_NEAR(spec->layers[0].gate_cut, 1.6448536f, 1e-5f);
   EXPECT_EQ(spec->layers[34].gate_cut, 0.0f);
@@ -216,7 +226,23 @@ TEST(Gemma3n, SharesOfActivationsBecomeDeviations) {
   EXPECT_EQ(spec->layers[34].kv_from, 14);
   EXPECT_EQ(spec->layers[34].hidden, 8192);
   config["activation_sparsity_pattern"][0] = 0.5;
-  EXPECT_FALSE(read_gemma_spec(ModelFiles::Kind::huggingface, "Gemma3nForCausalLM", config).ok());
+  EXPECT_FALSE(read_gemma3n_spec(config).ok());
+}
+
+TEST(Gemma3n, FoldersThatDoNotSayItShareTheKeysOfTheirLastFifteenLayers) {
+  GemmaJson config = gemma3n_config();
+  config.erase("num_kv_shared_layers");
+  const auto whole = read_gemma3n_spec(config);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->layers[19].kv_from, -1);
+  EXPECT_EQ(whole->layers[20].kv_from, 18);
+  EXPECT_EQ(whole->layers[34].kv_from, 19);
+  config["num_hidden_layers"] = 5;
+  config["intermediate_size"] = 8192;
+  for (size_t i = config["layer_types"].size(); i > 5; --i) config["layer_types"].erase(i - 1);
+  const auto few = read_gemma3n_spec(config);
+  ASSERT_TRUE(few.ok()) << few.error().message;
+  for (const LayerSpec& layer : few->layers) EXPECT_EQ(layer.kv_from, -1);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kGemma3nPattern = 5;   // four layers with a window, then one that sees all keys
 constexpr int64_t kGgufLaurelRank = 64;  // the format has no key for it
 constexpr int64_t kGgufOwnKeys = 20;     // layers with keys of their own, in files that do not say it
+constexpr int64_t kSharedLayers = 15;    // in folders that do not say it; a model of as few layers shares none
 constexpr double kGlobalBase = 1000000.0, kLocalBase = 10000.0;
 
 void set_gemma3n(ArchSpec& spec) {
@@ -113,7 +114,8 @@ void read_gemma3n(ConfigReader& config, ArchSpec& spec) {
                                            config.source(), shares.size(), spec.layers.size())));
   for (size_t i = 0; i < std::min(shares.size(), spec.layers.size()); ++i)
     if (shares[i] > 0.0) set_gate_cut(config, spec.layers[i], normal_quantile(shares[i]));
-  share_last_keys(config, spec, config.count_or("num_kv_shared_layers", 15, 0, spec.layer_count()));
+  const int64_t shared = spec.layer_count() > kSharedLayers ? kSharedLayers : 0;
+  share_last_keys(config, spec, config.count_or("num_kv_shared_layers", shared, 0, spec.layer_count()));
 }
 
 const std::vector<TensorName> kGemma3nNames = {

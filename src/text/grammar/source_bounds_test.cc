@@ -14,8 +14,8 @@ TEST(SourceBounds, OfNestingBesideAStructure) {
     const std::string text = R"({"type":"any_text","x":)" + std::string(lists, '[') + std::string(lists, ']') + "}";
     return TextMatcher(make_constraint(Constraint::Kind::structure, text)).error.message;
   };
-  EXPECT_EQ(message(232), "");
-  EXPECT_EQ(message(233), "structure: nested more than 200 levels deep");
+  EXPECT_EQ(message(248), "");
+  EXPECT_EQ(message(249), "structure: nested more than 200 levels deep");
   EXPECT_EQ(message(5000), "structure: nested more than 200 levels deep");
 }
 
