@@ -207,7 +207,7 @@ Result<void> BlockRunFile::read(KvPool& pool, std::span<const BlockId> blocks) {
     from += blocks_ * bytes;
   }
   run_.state.resize(static_cast<size_t>(run_state_bytes(pool)) / sizeof(float));
-  std::memcpy(run_.state.data(), from, run_.state.size() * sizeof(float));
+  if (!run_.state.empty()) std::memcpy(run_.state.data(), from, run_.state.size() * sizeof(float));
   return {};
 }
 
