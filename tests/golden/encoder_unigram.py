@@ -147,7 +147,7 @@ class Unigram:
 
     @staticmethod
     def keys():
-        """As llama.cpp's converter."""
+        """As llama.cpp's converter in 2024, which does not say that pairs have two separators."""
         types = [3, 3, 3, 2] + [1] * (len(VOCAB) - 5) + [3]
         return [("tokenizer.ggml.model", "string", "t5"), ("tokenizer.ggml.pre", "string", "default"),
                 ("tokenizer.ggml.tokens", "string[]", [piece for piece, _ in VOCAB]),
@@ -160,8 +160,7 @@ class Unigram:
                 ("tokenizer.ggml.unknown_token_id", "uint32", UNK),
                 ("tokenizer.ggml.seperator_token_id", "uint32", EOS), ("tokenizer.ggml.padding_token_id", "uint32", PAD),
                 ("tokenizer.ggml.cls_token_id", "uint32", BOS), ("tokenizer.ggml.mask_token_id", "uint32", MASK),
-                ("tokenizer.ggml.add_bos_token", "bool", True), ("tokenizer.ggml.add_sep_token", "bool", True),
-                ("tokenizer.ggml.add_eos_token", "bool", True)]
+                ("tokenizer.ggml.add_bos_token", "bool", True), ("tokenizer.ggml.add_eos_token", "bool", True)]
 
     @staticmethod
     def text(text):
