@@ -112,7 +112,7 @@ TEST_P(EncoderConversion, OfAFolderKeepsTokensStatesAndScores) {
     ASSERT_TRUE(got.ok()) << got.error().message;
     EXPECT_EQ(*got, tokens[i]) << i;
   }
-  // The same F32 weights in the same order: the same bits.
+  // F32 weights are copied as they are, so the bits do not change.
   EXPECT_EQ(rows_of(after, tokens, Pooling::none), rows_of(before, tokens, Pooling::none));
   const auto pooling = model_pooling(*after->parts().files), old = model_pooling(*before->parts().files);
   ASSERT_TRUE(pooling.ok() && old.ok());
