@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "evaluate/gguf_pooling.h"
 #include "hub_model.h"
 #include "progress.h"
 #include "run/language_model.h"
@@ -87,6 +88,7 @@ Result<int> run(const ConvertFlags& flags) {
     ProgressBar bar("converting");
     ConvertOptions options = flags.options;
     options.open = open_local_model;
+    options.pooling_type = gguf_pooling_type;
     options.progress = [&](double fraction) { bar.update(fraction); };
     MILLRACE_TRY(report, convert_model(options, pool));
   }

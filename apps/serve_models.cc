@@ -54,7 +54,14 @@ struct TableFlags {
   PromptFlags compression;
   double idle_seconds = -1;
   bool preload = false;
+  std::string ranker;
 };
+
+void add_ranker_to(CLI::App* command, std::string& ranker) {
+  command->add_option("--ranker", ranker,
+                      "Rank documents with a model that has no ranking head, by the logits of two words. qwen3: "
+                      "Qwen3-Reranker as it is published");
+}
 
 Result<ModelConfig> read_table(const std::string& name, const std::vector<const CLI::ConfigItem*>& items,
                                const ModelConfig& defaults) {
@@ -72,6 +79,8 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   flags.engine.add_to(&app);
   flags.engine.add_adapters_to(&app, "");
   flags.compression.add_to(&app);
+  flags.ranker = defaults.defaults.ranker;
+  add_ranker_to(&app, flags.ranker);
   app.remove_option(app.get_option("--memory"));
   app.add_option("--path", flags.model.path)->required();
   app.add_option("--alias", flags.aliases);
@@ -115,6 +124,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.load.pack_in_background = flags.model.pack == "background";
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
+  config.defaults.ranker = flags.ranker;
   if (auto passes = flags.compression.all(flags.engine.use); passes.ok()) {
     if (!passes->empty()) config.prompt_passes = std::move(*passes);
   } else {
@@ -175,6 +185,7 @@ void ServeModels::add_to(CLI::App* command) {
       ->add_option("--pooling", pooling,
                    "How embeddings combine hidden states into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  add_ranker_to(command, ranker);
   compression.add_to(command);
   auto* with = command->add_flag("--store", store,
                                  "Also serve the models of millrace list, each loaded at its first request, and let "
@@ -247,6 +258,7 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   defaults.idle_seconds = idle_seconds;
   MILLRACE_TRY(defaults.prompt_passes, compression.all(engine.use));
   defaults.pooling = find_pooling(pooling);
+  defaults.defaults.ranker = ranker;
   defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded,
                                                    const ModelDefaults& own) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();

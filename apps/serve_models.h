@@ -15,7 +15,7 @@ struct ServeModels {
   std::vector<std::string> models;         // [NAME=]PATH
   std::vector<std::string> aliases;        // aliases of the first model
   std::vector<std::string> named_aliases;  // NAME=ALIAS
-  std::string name, folder, file, pooling;
+  std::string name, folder, file, pooling, ranker;
   PromptFlags compression;  // for models without their own
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;

@@ -100,6 +100,11 @@ struct Reference {
       ASSERT_TRUE(got.ok()) << got.error().message;
       EXPECT_EQ(*got, tokens[i]) << i;
     }
+    for (const Json& one : json.value("tokenized", Json::array())) {
+      const auto got = model.encode(one[0].get<std::string>());
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      EXPECT_EQ(*got, one[1].get<std::vector<TokenId>>()) << one[0];
+    }
   }
 
   void check_scores(const std::shared_ptr<const LanguageModel>& model) const {
@@ -198,6 +203,23 @@ TEST(Encoders, TypesFollowTheSeparator) {
   const auto rows = encode(model, texts, Pooling::none), same = encode(one_type, texts, Pooling::none);
   EXPECT_NE(rows[0], same[0]);
   EXPECT_EQ(rows[1], same[1]);
+}
+
+// A field of a mixture of experts that would change a result.
+TEST(Encoders, ExpertsThatSelectTheirTokensAreRefused) {
+  auto files = open_model_files((kEncoders / "nomic_bert_moe").string());
+  ASSERT_TRUE(files.ok());
+  EXPECT_EQ(find_arch(*files)->name, "nomic-bert-moe");
+  Json config = *files->config;
+  config["expert_choice_router"] = true;
+  files->config = std::make_shared<const Json>(config);
+  files->path = "m";
+  const auto spec = read_arch_spec(*files);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.error().message, "m/config.json: expert_choice_router in a nomic_bert");
+  config["moe_every_n_layers"] = 0;
+  files->config = std::make_shared<const Json>(config);
+  EXPECT_EQ(find_arch(*files)->name, "nomic-bert");
 }
 
 TEST(Encoders, AnUnknownPositionEmbeddingIsRefused) {

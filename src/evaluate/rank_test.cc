@@ -40,14 +40,15 @@ std::optional<RankingHead> head_of(const LanguageModel& model) {
 
 std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model,
                            const std::vector<std::vector<TokenId>>& pairs, int64_t batch_tokens,
-                           bool activated = false) {
-  auto embedder =
-      Embedder::create(model, {.threads = 1, .context = 128, .batch_tokens = batch_tokens, .kv_format = "f32"});
-  EXPECT_TRUE(embedder.ok());
-  const auto head = head_of(*model);
+                           const RankingHead& head, bool activated = false) {
+  auto embedder = Embedder::create(model, {.threads = 1,
+                                           .context = std::min<int64_t>(512, model->info().context),
+                                           .batch_tokens = batch_tokens,
+                                           .kv_format = "f32"});
+  EXPECT_TRUE(embedder.ok()) << (embedder.ok() ? "" : embedder.error().message);
   std::vector<double> out;
   const auto done = (*embedder)->run(pairs, Pooling::last, [&](size_t, std::vector<float> hidden) -> Result<void> {
-    out.push_back(head->score(hidden, activated));
+    out.push_back(head.score(hidden, activated));
     return {};
   });
   EXPECT_TRUE(done.ok());
@@ -73,12 +74,12 @@ TEST_P(Reranker, MatchesReferenceTokensAndScores) {
     EXPECT_EQ(*tokens, expected["tokens"][i].get<std::vector<TokenId>>());
     pairs.push_back(*tokens);
   }
-  const auto together = scores(model, pairs, 512), in_pieces = scores(model, pairs, 7),
-             activated = scores(model, pairs, 512, true);
+  const auto together = scores(model, pairs, 512, *head), in_pieces = scores(model, pairs, 7, *head),
+             activated = scores(model, pairs, 512, *head, true);
   for (size_t i = 0; i < pairs.size(); ++i) {
     EXPECT_NEAR(together[i], expected["scores"][i].get<double>(), 1e-4 * 5) << i;
     EXPECT_EQ(together[i], in_pieces[i]) << i;
-    EXPECT_EQ(together[i], scores(model, {pairs[i]}, 512)[0]) << i;
+    EXPECT_EQ(together[i], scores(model, {pairs[i]}, 512, *head)[0]) << i;
     const bool labels = head->labels().size() > 1;
     EXPECT_NEAR(activated[i], labels ? together[i] : 1 / (1 + std::exp(-together[i])), 1e-12) << i;
   }
@@ -100,6 +101,57 @@ TEST(RankingHead, IsAbsentFromOtherModels) {
       LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
   ASSERT_TRUE(model.ok());
   EXPECT_FALSE(head_of(**model));
+}
+
+// A reranker without a head, in both file kinds, by its recipe: the prompt, and the softmax of two tokens' logits.
+TEST(RankRecipe, MatchesReferenceTokensAndScores) {
+  const fs::path folder = kRerankers / "tokens";
+  const Json expected = Json::parse(std::ifstream(folder / "ranking.json"));
+  const RankRecipe* recipe = find_rank_recipe("qwen3");
+  ASSERT_TRUE(recipe);
+  for (const char* file : {"", "model.gguf"}) {
+    SCOPED_TRACE(file);
+    const auto model = load_ranker((fs::path("tokens") / file).string());
+    ASSERT_TRUE(model);
+    const auto prompt = RankPrompt::create(*model, recipe);
+    ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+    const auto query = expected["query"].get<std::string>();
+    std::vector<std::vector<TokenId>> pairs;
+    for (const Json& document : expected["documents"]) {
+      const auto tokens = prompt->tokens(query, document.get<std::string>());
+      ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+      EXPECT_EQ(*tokens, expected["tokens"][pairs.size()].get<std::vector<TokenId>>());
+      pairs.push_back(*tokens);
+    }
+    const auto own = RankPrompt::create(*model, recipe, expected["instruction"].get<std::string>());
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    const auto asked = own->tokens(query, expected["documents"][0].get<std::string>());
+    ASSERT_TRUE(asked.ok()) << asked.error().message;
+    EXPECT_EQ(*asked, expected["own_tokens"].get<std::vector<TokenId>>());
+    const auto yes = model->encode(recipe->relevant, false), no = model->encode(recipe->other, false);
+    ASSERT_TRUE(yes.ok() && no.ok() && yes->size() == 1 && no->size() == 1);
+    const auto head =
+        RankingHead::of_tokens(*model->parts().files, model->parts().model->spec(), yes->front(), no->front());
+    ASSERT_TRUE(head.ok()) << head.error().message;
+    const auto together = scores(model, pairs, 2048, *head);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      EXPECT_NEAR(together[i], expected["scores"][i].get<double>(), 1e-4) << i;
+      EXPECT_EQ(together[i], scores(model, {pairs[i]}, 7, *head)[0]) << i;
+    }
+  }
+}
+
+TEST(RankRecipe, IsRefusedByEncodersAndInstructionsWithoutAPlace) {
+  const auto encoder =
+      LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/encoders/bert", {.threads = 1});
+  ASSERT_TRUE(encoder.ok());
+  const auto& parts = (*encoder)->parts();
+  const auto head = RankingHead::of_tokens(*parts.files, parts.model->spec(), 1, 2);
+  ASSERT_FALSE(head.ok());
+  EXPECT_EQ(head.error().kind, ErrorKind::unsupported);
+  const auto prompt = RankPrompt::create(*load_ranker("yes_no.gguf"), nullptr, "Find it.");
+  ASSERT_FALSE(prompt.ok());
+  EXPECT_EQ(prompt.error().kind, ErrorKind::user);
 }
 
 TEST(RankPrompt, TruncatesOnlyTheDocument) {

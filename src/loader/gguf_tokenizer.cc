@@ -147,6 +147,8 @@ class SpecReader {
   Result<void> read_flags() {
     MILLRACE_TRY_VOID(read_flag("add_bos_token", spec_.add_bos));
     MILLRACE_TRY_VOID(read_flag("add_eos_token", spec_.add_eos));
+    // XLM-RoBERTa's pairs have two separators; the files of older converters do not say so.
+    if (spec_.kind == "unigram" && spec_.sep) spec_.add_sep = true;
     MILLRACE_TRY_VOID(read_flag("add_sep_token", spec_.add_sep));
     MILLRACE_TRY_VOID(read_flag("add_space_prefix", spec_.add_space_prefix));
     MILLRACE_TRY_VOID(read_flag("remove_extra_whitespaces", spec_.remove_extra_whitespaces));

@@ -198,15 +198,17 @@ const Arch* find_arch(const ModelFiles& files) {
       std::ranges::none_of(archs().members(), named)) {
     return arch_of_type(ConfigReader(*files.config, files.path).text_or("model_type", ""));
   }
+  const bool gguf = files.kind == ModelFiles::Kind::gguf;
+  const auto fits = [&](const Arch* arch) {
+    return gguf ? arch->name == files.architecture : arch->huggingface_type == files.architecture || named(arch);
+  };
+  const Arch* unclaimed = nullptr;
   for (const Arch* arch : archs().members()) {
-    if (files.kind == ModelFiles::Kind::gguf) {
-      if (arch->name == files.architecture) return arch;
-      continue;
-    }
-    if (arch->huggingface_type == files.architecture) return arch;
-    if (named(arch)) return arch;
+    if (!fits(arch)) continue;
+    if (gguf || (arch->claims && arch->claims(*files.config))) return arch;
+    if (!arch->claims && !unclaimed) unclaimed = arch;
   }
-  return files.kind == ModelFiles::Kind::gguf ? nullptr : arch_of_text(files);
+  return gguf || unclaimed ? unclaimed : arch_of_text(files);
 }
 
 static Result<ArchSpec> read_spec(const ModelFiles& files, const Arch* arch, std::vector<std::string>* unread) {

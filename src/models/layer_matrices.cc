@@ -67,11 +67,19 @@ static Result<MlpWeights> load_expert(WeightLoader& loader, const std::string& p
     MILLRACE_TRY(mlp.gate, loader.rows_of(both, total, first, moe.hidden, spec.width));
     MILLRACE_TRY(mlp.up, loader.rows_of(both, total, first + moe.hidden, moe.hidden, spec.width));
   } else {
-    MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
+    if (spec.gated) {
+      MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
+    }
     MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
   }
-  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
-  if (mlp.gate.format->activation != mlp.up.format->activation)
+  if (const std::string turned = prefix + "ffn_down_exps.transposed";
+      loader.find(turned)) {  // [experts, hidden, width]
+    MILLRACE_TRY(mlp.down,
+                 loader.transpose_of(turned, moe.experts * moe.hidden, expert * moe.hidden, moe.hidden, spec.width));
+  } else {
+    MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
+  }
+  if (mlp.gate.present() && mlp.gate.format->activation != mlp.up.format->activation)
     return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",
                                           path, mlp.gate.format->name, mlp.up.format->name));
   return mlp;
@@ -83,10 +91,10 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
   for (int64_t e = 0; e < moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(loader, path, spec, prefix, moe, e));
     // moe_block() encodes the layer's input once for all experts, and their hidden rows in one pass.
-    if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
+    if (e > 0 && expert.up.format->activation != layer.experts[0].up.format->activation)
       return Error::unsupported(
           fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", path,
-                      expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
+                      expert.up.name, expert.up.format->name, layer.experts[0].up.format->name));
     if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
       return Error::unsupported(
           fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", path,
@@ -98,6 +106,10 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
     MILLRACE_TRY(layer.router_scale, loader.vector(prefix + "ffn_gate_inp.scale", spec.width));
     for (float& scale : layer.router_scale) scale /= std::sqrt(static_cast<float>(spec.width));
     MILLRACE_TRY(layer.expert_scales, loader.vector(prefix + "ffn_down_exps.scale", moe.experts));
+  }
+  // A shared expert without matrices outputs its bias: one vector for all experts.
+  if (moe.shared_hidden == 0) {
+    MILLRACE_TRY(layer.shared.down_bias, loader.optional_vector(prefix + "ffn_down_shexp.bias", spec.width));
   }
   if (moe.shared_hidden > 0) {
     MILLRACE_TRY(layer.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));

@@ -113,6 +113,35 @@ Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, co
   return std::optional<RankingHead>(std::move(head));
 }
 
+Result<RankingHead> RankingHead::of_tokens(const ModelFiles& files, const ArchSpec& spec, int32_t relevant,
+                                           int32_t other) {
+  const Arch* arch = find_arch(files);
+  if (!arch || spec.encoder)
+    return Error::unsupported(fmt::format("{}: {} predicts no tokens, whose logits could be compared", files.path,
+                                          spec.encoder ? "an encoder" : "an unknown architecture"));
+  if (spec.final_softcap > 0.0f || spec.logit_scale != 1.0f)
+    return Error::unsupported(fmt::format("{}: logits with a soft-cap or a scale", files.path));
+  WeightLoader loader(files, *arch);
+  const char* const name = loader.find("output.weight") ? "output.weight" : "token_embd.weight";
+  RankingHead head;
+  for (const int32_t token : {relevant, other}) {
+    MILLRACE_TRY(const Weight row, loader.rows_of(name, spec.vocab, token, 1, spec.width));
+    if (row.parts || row.codebook || row.column_format || !row.scales.values.empty())
+      return Error::unsupported(
+          fmt::format("{}: single rows of {}, which has weight parts or scales", files.path, name));
+    std::vector<float> values(static_cast<size_t>(spec.width));
+    row.format->decode(row.data, values.data(), spec.width);
+    head.out_.insert(head.out_.end(), values.begin(), values.end());
+  }
+  if (const StoredTensor* bias = loader.find("output.bias"); bias) {
+    MILLRACE_TRY(const auto all, loader.vector("output.bias", spec.vocab));
+    for (const int32_t token : {relevant, other}) head.out_bias_.push_back(all[static_cast<size_t>(token)]);
+  }
+  head.labels_.resize(2);
+  head.relevant_ = 0;
+  return head;
+}
+
 double RankingHead::score(std::span<const float> hidden, bool activated) const {
   std::vector<double> x(hidden.begin(), hidden.end());
   if (!dense_.empty()) {

@@ -27,6 +27,9 @@ class RankingHead {
   // ...ForSequenceClassification and have score.weight or its family's classifier. Errors: corrupt. Decoded directly
   // from the files, because it has only some thousand numbers.
   static Result<std::optional<RankingHead>> read(const ModelFiles& files, const ArchSpec& spec);
+  // The head that compares the logits of two tokens, from the output head of a decoder: relevant() is the first token.
+  // Errors: unsupported (an encoder, or an output head whose rows cannot be read alone).
+  static Result<RankingHead> of_tokens(const ModelFiles& files, const ArchSpec& spec, int32_t relevant, int32_t other);
 
   const std::vector<std::string>& labels() const { return labels_; }  // "" if the files do not name them
   enum class Row : uint8_t { last, first, mean };

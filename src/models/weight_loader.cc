@@ -16,6 +16,8 @@ constexpr size_t kMaxRequests = 1 << 16;
 // Variants of a name with the prefixes that checkpoints add or omit.
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> out = {name, "language_model." + name};
+  if (name.ends_with(".weight"))  // torch's parametrizations, such as adapters next to a matrix
+    out.push_back(name.substr(0, name.size() - 7) + ".parametrizations.weight.original");
   if (name.starts_with("mtp.")) out.push_back("model." + name);
   for (std::string_view prefix : {"model.", "transformer.", "bert.", "roberta."}) {
     if (!name.starts_with(prefix)) continue;

@@ -16,22 +16,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kQuery = "{query}", kDocument = "{document}";
+constexpr std::string_view kQuery = "{query}", kDocument = "{document}", kInstruction = "{instruction}";
 constexpr const char* kTemplate = "rerank";
 constexpr int kRankPooling = 4;  // frozen: llama.cpp's
 
 // In one pass, so that {document} in a query is not replaced.
-std::string filled(std::string_view words, std::string_view query, std::string_view document) {
+std::string filled(std::string_view words, std::initializer_list<std::pair<std::string_view, std::string_view>> texts) {
   std::string out;
   while (!words.empty()) {
-    const bool is_query = words.starts_with(kQuery), is_document = words.starts_with(kDocument);
-    if (is_query)
-      out += query;
-    else if (is_document)
-      out += document;
-    else
-      out += words.front();
-    words.remove_prefix(is_query ? kQuery.size() : is_document ? kDocument.size() : 1);
+    const auto* place = std::ranges::find_if(texts, [&](const auto& one) { return words.starts_with(one.first); });
+    out += place == texts.end() ? words.substr(0, 1) : place->second;
+    words.remove_prefix(place == texts.end() ? 1 : place->first.size());
   }
   return out;
 }
@@ -49,12 +44,22 @@ bool states_pooling(const ModelFiles& files) {
   return found != files.config->end() && *found != kRankPooling;
 }
 
-Result<RankPrompt> RankPrompt::create(const LanguageModel& model) {
+Result<RankPrompt> RankPrompt::create(const LanguageModel& model, const RankRecipe* recipe, std::string instruction) {
   const auto& parts = model.parts();
   if (!parts.tokenizer)
     return Error::unsupported(
         fmt::format("{}: no tokenizer in the model's files, and so no pairs of texts", parts.files->path));
   RankPrompt prompt(model);
+  if (recipe) {
+    prompt.words_ = recipe->words;
+    prompt.instruction_ = instruction.empty() ? recipe->instruction : std::move(instruction);
+    return prompt;
+  }
+  if (!instruction.empty())
+    return Error::user(
+        fmt::format("instruction: {} is asked without one; serve the model with --ranker, which has a "
+                    "place for it",
+                    parts.files->path));
   const auto& named = parts.files->named_templates;
   const auto found = named.find(kTemplate);
   if (found == named.end()) return prompt;
@@ -69,7 +74,7 @@ Result<RankPrompt> RankPrompt::create(const LanguageModel& model) {
 }
 
 Result<std::string> RankPrompt::fill(std::string_view query, std::string_view document) const {
-  if (!jinja_) return filled(words_, query, document);
+  if (!jinja_) return filled(words_, {{kQuery, query}, {kDocument, document}, {kInstruction, instruction_}});
   const Json variables = {{"query", query}, {"document", document}};
   MILLRACE_TRY(const Json context, chat_context(Json::array({{{"role", "query"}, {"content", query}},
                                                              {{"role", "document"}, {"content", document}}}),

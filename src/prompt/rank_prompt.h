@@ -1,5 +1,6 @@
 // Turns a query and a document into the tokens that a ranking head scores.
 //
+//   a recipe's words (rank_recipes.h)                   text with {instruction}, {query} and {document}
 //   "...<Query>: {query}\n<Document>: {document}..."    the model's template ("rerank" among its chat templates): text
 //                                                       with {query} and {document}, or Jinja over messages whose roles
 //                                                       are query and document
@@ -15,6 +16,7 @@
 
 #include "loader/model_files.h"
 #include "millrace/model.h"
+#include "prompt/rank_recipes.h"
 #include "text/template/chat_template.h"
 
 namespace millrace {
@@ -24,8 +26,11 @@ bool states_pooling(const ModelFiles& files);
 
 class RankPrompt {
  public:
-  // `model` must outlive the object. Errors: unsupported (no tokenizer), or an error in the template.
-  static Result<RankPrompt> create(const LanguageModel& model);
+  // `model` must outlive the object. `recipe`: null: the model's own template. `instruction`: what documents are ranked
+  // for; "": the recipe's. Errors: unsupported (no tokenizer), user (an instruction without a place for it), or an
+  // error in the template.
+  static Result<RankPrompt> create(const LanguageModel& model, const RankRecipe* recipe = nullptr,
+                                   std::string instruction = "");
 
   // Errors: those that the template raises.
   Result<std::vector<TokenId>> tokens(std::string_view query, std::string_view document) const;
@@ -43,7 +48,8 @@ class RankPrompt {
   Result<std::string> fill(std::string_view query, std::string_view document) const;
 
   const LanguageModel* model_;
-  std::string words_;  // template with {query} and {document}; "": none
+  std::string words_;        // template with {query} and {document}; "": none
+  std::string instruction_;  // for {instruction}
   std::optional<ChatTemplate> jinja_;
 };
 

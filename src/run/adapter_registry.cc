@@ -31,6 +31,11 @@ Result<void> AdapterRegistry::load(const std::string& name, const std::string& p
   if (name.empty() || name.size() > kLongestName)
     return Error::user(fmt::format("adapter: a name has 1 to {} characters", kLongestName));
   const LanguageModel::Parts& parts = model_->parts();
+  if (const ArchSpec& spec = parts.model->spec(); spec.encoder)
+    return Error::unsupported(
+        fmt::format("adapter {}: this model is an encoder ({}), to which adapters are not applied; merge the adapter "
+                    "into the model's folder",
+                    name, spec.arch));
   MILLRACE_TRY(auto adapter, LoraAdapter::load(path, *parts.model, *parts.files, parts.kernels, parts.accounts));
   std::lock_guard lock(mutex_);
   if (adapters_.size() >= kMaxAdapters && !adapters_.contains(name))

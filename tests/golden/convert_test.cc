@@ -333,11 +333,8 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
 }
 
 TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"},
-                                    {"deepseek2", "latent"},
-                                    {"falcon_h1", "mamba2"},
-                                    {"qwen35", "gated_delta_net"},
-                                    {"encoders/bert", "bidirectional"}}) {
+  for (const auto& [name, mixer] :
+       {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}, {"qwen35", "gated_delta_net"}}) {
     const std::string from = (golden() / name / "model.gguf").string();
     const auto report = convert(from, Scratch() / "out");
     ASSERT_FALSE(report.ok());

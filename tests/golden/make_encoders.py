@@ -13,8 +13,10 @@ The reference computes all tokens of a text at once in plain Python floats (floa
   gemma-embedding  Vera et al. 2025 (2509.20354): Gemma 3 (2503.19786) with windows on both sides, and dense layers behind
               the mean
   eurobert    Boizard et al. 2025 (2503.05500): RMS norms before blocks, grouped queries, SwiGLU
+  nomic-bert-moe  Nussbaum and Duderstadt 2025 (2502.07972), in encoder_experts.py
+  jina-bert-v3  Sturua et al. 2024 (2409.10173): XLM-RoBERTa with rotations; without the adapters that its folder holds
 Its code is in encoder_reference.py, the tokenizers are in encoder_tokenizers.py: a few lines of their own, which take the
-longest prefixes for WordPiece.
+longest prefixes for WordPiece; and in encoder_unigram.py.
 """
 import base64
 import math
@@ -23,9 +25,11 @@ import random
 import struct
 import sys
 
+import encoder_experts
 from encoder_reference import (bert_hidden, euro_hidden, gelu, gemma_hidden, jina_hidden, layer_norm, linear, modern_hidden,
                                nomic_hidden)
 from encoder_tokenizers import BOS, BPE_PAD, EOS, Bpe, RobertaBpe, WordPiece
+from encoder_unigram import Unigram
 from make_mamba import Array, times, write_gguf, write_json, write_safetensors
 
 ROOT = pathlib.Path(__file__).resolve().parent / "encoders"
@@ -331,6 +335,16 @@ NOMIC = {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "activ
          "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_scaling_factor": None,
          "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True, "torch_dtype": "float32",
          "type_vocab_size": 2, "use_rms_norm": False, "use_xentropy": True, "vocab_size": WordPiece.size}
+NOMIC_MOE = dict(NOMIC, activation_function="gelu", expert_choice_router=False, ffn_div=1, layer_norm_epsilon=1e-5,
+                 mlp_fc1_bias=True, mlp_fc2_bias=True, moe_every_n_layers=2, moe_impl="megablocks",
+                 moe_normalize_expert_weights=False, moe_resid_pdrop=0.0, moe_top_k=2, n_layer=4, num_experts=8,
+                 num_shared_experts=0, pad_token_id=1, qkv_proj_bias=True, rotary_emb_base=10000,
+                 router_aux_loss_coef=0.1, type_vocab_size=1, vocab_size=Unigram.size)
+JINA3 = {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "emb_pooler": None, "layer_norm_eps": 1e-5,
+         "load_trained_adapters": True, "lora_adaptations": ["retrieval.query", "text-matching"], "lora_alpha": 1,
+         "lora_dropout_p": 0.0, "lora_main_params_trainable": False, "lora_rank": 2, "max_position_embeddings": 66,
+         "position_embedding_type": "rotary", "rotary_emb_base": 20000.0, "truncate_dim": None, "type_vocab_size": 1,
+         "task_instructions": {"retrieval.query": "query: ", "text-matching": ""}, "use_flash_attn": True}
 JINA = {"architectures": ["JinaBertModel"], "alibi_starting_size": 64, "emb_pooler": "mean", "feed_forward_type": "geglu",
         "position_embedding_type": "alibi", "num_attention_heads": 3, "hidden_size": 48, "attn_implementation": None}
 EURO = {"architectures": ["EuroBertModel"], "model_type": "eurobert", "attention_bias": False, "clf_pooling": "late",
@@ -382,6 +396,23 @@ CASES.update({
                       jina_keys, "jina-bert-v2"),
     "eurobert": Case(EURO, 19, Bpe, "mean", euro_weights, euro_hidden, euro_gguf, euro_keys, "eurobert",
                      names=prefixed("model.")),
+    "nomic_bert_moe": Case(NOMIC_MOE, 22, Unigram, "mean",
+                           lambda settings, seed: encoder_experts.weights(Weights(seed), settings),
+                           encoder_experts.hidden, encoder_experts.gguf,
+                           lambda settings: encoder_experts.keys(settings, nomic_keys), "nomic-bert-moe"),
+    "jina_bert3": Case(bert_config(Unigram, **JINA3), 25, Unigram, "mean",
+                       lambda settings, seed: encoder_experts.weights(Weights(seed), encoder_experts.of_jina(settings)),
+                       lambda settings, *rest: encoder_experts.hidden(encoder_experts.of_jina(settings), *rest),
+                       lambda settings, w: encoder_experts.gguf(encoder_experts.of_jina(settings), w),
+                       lambda settings: bert_keys(dict(settings, position_offset=2), "jina-bert-v3") + [
+                           ("jina-bert-v3.rope.freq_base", "float32", settings["rotary_emb_base"])], "jina-bert-v3",
+                       names=encoder_experts.jina_names(JINA3)),
+    "xlm_roberta": bert_case(bert_config(Unigram, architectures=["XLMRobertaModel"], model_type="xlm-roberta",
+                                         **ROBERTA), 23, Unigram, "cls"),
+    "xlm_roberta_rank": bert_case(bert_config(Unigram, architectures=["XLMRobertaForSequenceClassification"],
+                                              model_type="xlm-roberta", id2label={"0": "LABEL_0"},
+                                              label2id={"LABEL_0": 0}, **ROBERTA), 24, Unigram, "rank",
+                                  labels=("classifier.dense", "classifier.out_proj"), names=prefixed("roberta.")),
     "gemma_embedding": Case(GEMMA, 20, Bpe, "mean", gemma_weights, gemma_hidden, gemma_gguf, gemma_keys,
                             "gemma-embedding", dense=("2_Dense", "3_Dense")),
 })
@@ -468,7 +499,8 @@ def make(name, case):
             weights.norm("head.norm", width, False)
         weights.matrix(case.labels[1], 1, width, 2.0, True)
     ranks = case.pooling == "rank"
-    tokens = [case.tokenizer.pair(QUERY, text) if ranks else case.tokenizer.text(text) for text in TEXTS]
+    texts = getattr(case.tokenizer, "texts", TEXTS)
+    tokens = [case.tokenizer.pair(QUERY, text) if ranks else case.tokenizer.text(text) for text in texts]
     hidden = [case.hidden(settings, weights, ids, case.tokenizer.separator) for ids in tokens]
     # A late token reaches the first row.
     changed = tokens[1][:-2] + [(tokens[1][-2] + 1) % 90] + tokens[1][-1:]
@@ -479,12 +511,14 @@ def make(name, case):
     folder.mkdir(parents=True, exist_ok=True)
     dense = dense_layers(case, width)
     write_folder(folder, case, settings, weights, dense)
-    out = {"texts": TEXTS, "tokens": tokens, "pooling": case.pooling, "width": width,
+    out = {"texts": texts, "tokens": tokens, "pooling": case.pooling, "width": width,
            "hidden": [base64_floats(rows) for rows in hidden]}
     if ranks:
         out["query"], out["scores"] = QUERY, [score(case, weights, rows) for rows in hidden]
     else:
         out["vectors"] = base64_floats(pool(case, rows, dense) for rows in hidden)
+    if hasattr(case.tokenizer, "vectors"):
+        out["tokenized"] = case.tokenizer.vectors()
     write_json(folder / "encoded.json", out)
     print(f"{name}: {[len(ids) for ids in tokens]} tokens; first row moves by {reach:.2f}", out.get("scores", ""))
 

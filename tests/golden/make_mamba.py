@@ -177,7 +177,7 @@ def greedy(config, weights, tokens):
 # ---- files -----------------------------------------------------------------------------------------------------------
 GGUF_NAMES = {"in_proj": "ssm_in", "conv1d": "ssm_conv1d", "x_proj": "ssm_x", "dt_proj": "ssm_dt",
               "out_proj": "ssm_out"}
-SCALARS = {"uint32": (4, "<I"), "int32": (5, "<i"), "float32": (6, "<f"), "bool": (7, "<?")}
+SCALARS = {"uint8": (0, "<B"), "uint32": (4, "<I"), "int32": (5, "<i"), "float32": (6, "<f"), "bool": (7, "<?")}
 
 
 def gguf_tensors(weights):

@@ -58,7 +58,7 @@ class Encoders(unittest.TestCase):
             self.assertLess(max(abs(x - y) for x, y in zip(a, b)), bound)
 
     def test_embed_prints_the_reference_vectors(self):
-        for name in ("bert", "gemma_embedding"):
+        for name in ("bert", "gemma_embedding", "nomic_bert_moe", "xlm_roberta", "jina_bert3"):
             expected = reference(name)
             for path in (golden(name), os.path.join(golden(name), "model.gguf")):
                 done = embed("-m", path, *expected["texts"])
@@ -125,7 +125,7 @@ class Encoders(unittest.TestCase):
             self.assertEqual((status, out.get("truncated")), (200, [0]), out)
 
     def test_cross_encoders_rank(self):
-        for name in ("bert_rank", "roberta_rank"):
+        for name in ("bert_rank", "roberta_rank", "xlm_roberta_rank"):
             expected = reference(name)
             with Server(name) as server:
                 status, out = server.post("/v1/rerank", {"query": expected["query"], "documents": expected["texts"]})
@@ -135,6 +135,72 @@ class Encoders(unittest.TestCase):
                 self.assertEqual([one["index"] for one in out["results"]], order)
                 for one in out["results"]:
                     self.assertAlmostEqual(one["relevance_score"], expected["scores"][one["index"]], delta=1e-3)
+
+    def test_a_decoder_ranks_by_a_recipe(self):
+        folder = os.path.join(SOURCE, "tests", "golden", "reranker", "tokens")
+        with open(os.path.join(folder, "ranking.json"), encoding="utf-8") as file:
+            expected = json.load(file)
+        body = {"query": expected["query"], "documents": expected["documents"]}
+        order = sorted(range(len(expected["scores"])), key=lambda i: -expected["scores"][i])
+        with server_process.Server(MILLRACE, "-m", folder, "--ranker", "qwen3", "--use", "kv_format=f32") as server:
+            for path in ("/v1/rerank", "/v2/rerank"):
+                status, text = server.ask("POST", path, body)
+                out = json.loads(text)
+                self.assertEqual(status, 200, out)
+                self.assertEqual(out["scored_by"], "token_logits")
+                self.assertEqual([one["index"] for one in out["results"]], order)
+                for one in out["results"]:
+                    self.assertAlmostEqual(one["relevance_score"], expected["scores"][one["index"]], delta=1e-3)
+                self.assertEqual(out["usage"]["prompt_tokens"], sum(map(len, expected["tokens"])))
+            alone = json.loads(server.ask("POST", "/v2/rerank", dict(body, documents=body["documents"][:1]))[1])
+            among = next(one for one in out["results"] if one["index"] == 0)
+            self.assertEqual(alone["results"][0]["relevance_score"], among["relevance_score"])
+            own = dict(body, documents=body["documents"][:1], instruction=expected["instruction"])
+            asked = json.loads(server.ask("POST", "/v2/rerank", own)[1])
+            self.assertEqual(asked["usage"]["prompt_tokens"], len(expected["own_tokens"]))
+            self.assertNotEqual(asked["results"][0]["relevance_score"], among["relevance_score"])
+        with server_process.Server(MILLRACE, "-m", folder) as server:
+            status, text = server.ask("POST", "/v1/rerank", body)
+            self.assertGreaterEqual(status, 400)
+            self.assertIn("--ranker qwen3", text)
+        with Server("bert_rank") as server:
+            status, out = server.post("/v1/rerank", dict(body, instruction="Find it."))
+            self.assertEqual(status, 400, out)
+            self.assertIn("instruction", json.dumps(out))
+
+    def test_what_does_not_go_with_an_encoder(self):
+        adapter = os.path.join(SOURCE, "tests", "golden", "lora", "llama3", "adapter.gguf")
+        for flags, words in ((["--ranker", "qwen3"], ["ranker qwen3", "encoder"]),
+                             (["--ranker", "none"], ["ranker", "unknown 'none'"]),
+                             (["--drafter", "lookahead"], ["drafter lookahead does not go with this model, an encoder"]),
+                             (["--evictor", "window"], ["does not go with this model, an encoder"]),
+                             (["--kv-format", "kivi"], ["does not go with this model, an encoder"]),
+                             (["--lora", adapter], ["adapters are not applied"])):
+            done = subprocess.run([MILLRACE, "serve", "-m", golden("bert"), "--port", "0", *flags], capture_output=True,
+                                  text=True, timeout=120, check=False)
+            self.assertNotEqual(done.returncode, 0, flags)
+            for word in words:
+                self.assertIn(word, done.stderr, flags)
+
+    def test_adapters_of_tasks_are_refused(self):
+        with Server("jina_bert3") as server:
+            status, out = server.post("/v1/embeddings", {"input": "rain", "task": "text-matching"})
+            self.assertGreaterEqual(status, 400, out)
+            self.assertIn("text-matching", json.dumps(out))
+            self.assertEqual(server.post("/v1/embeddings", {"input": "rain"})[0], 200)
+        with Server("bert") as server:
+            self.assertEqual(server.post("/v1/embeddings", {"input": "rain", "task": "text-matching"})[0], 200)
+
+    def test_converted_files_embed_alike(self):
+        expected = reference("xlm_roberta")
+        with tempfile.TemporaryDirectory() as scratch:
+            for format, bound in ((None, 2e-4), ("q8_0", 0.05)):
+                out = os.path.join(scratch, f"{format}.gguf")
+                flags = ["--format", format] if format else []
+                done = subprocess.run([MILLRACE, "convert", golden("xlm_roberta"), out, *flags], capture_output=True,
+                                      text=True, timeout=120, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.expect_near(vectors_of(embed("-m", out, *expected["texts"])), expected["vectors"], bound)
 
 
 if __name__ == "__main__":

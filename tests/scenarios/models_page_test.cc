@@ -138,11 +138,13 @@ std::string arch_row(const Arch& arch, const PageArch& found, const std::vector<
   const std::string name =
       arch.gguf_name.empty() ? std::string(arch.name) : fmt::format("{} (GGUF: {})", arch.name, arch.gguf_name);
   const char* convert = found.to_gguf && found.to_folder ? "both ways" : found.to_gguf ? "to GGUF" : "no";
+  // Adapters are not applied to encoders (run/adapter_registry.cc).
+  const std::string lora = found.facts.has(facts::kWholeTexts) ? "no" : joined_by(found.lora, ", ");
   if (found.golden.empty())
     return fmt::format("| {} | {} | | | | | no golden model yet |\n", name, joined_by(arch.huggingface, ", "));
   return fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", name, joined_by(arch.huggingface, ", "),
-                     joined_by(found.layers, "; "), convert, found.lora.empty() ? "head" : joined_by(found.lora, ", "),
-                     joined_by(texts, "; "), joined_by(found.golden, ", "));
+                     joined_by(found.layers, "; "), convert, lora.empty() ? "head" : lora, joined_by(texts, "; "),
+                     joined_by(found.golden, ", "));
 }
 
 std::string facts_table(const std::vector<const Fact*>& facts) {

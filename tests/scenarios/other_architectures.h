@@ -58,9 +58,9 @@ inline constexpr OtherArchitectures kOtherArchitectures[] = {
     {"minimax-01", "lightning attention: a linear state with a fixed decay for each head"},
     {"rwkv6 rwkv6qwen2 rwkv7 arwkv7",
      "the time mixing of RWKV: token shift, decays of low rank, a state for each head"},
-    {"nomic-bert-moe neo-bert jina-bert-v3 llama-embed",
-     "a file in `src/models/arch/`: encoders exist (attention without a mask, pooling, norms after blocks, rotary "
-     "positions, SwiGLU); nomic-bert-moe also experts in every second layer, jina-bert-v3 an adapter for each task"},
+    {"neo-bert llama-embed",
+     "a file in `src/models/arch/`: encoders exist (attention without a mask, pooling, norms before and after blocks, "
+     "rotary positions, SwiGLU)"},
     {"t5 t5encoder", "cross-attention, and buckets of relative positions"},
     {"dream llada llada-moe rnd1", "decoding by diffusion: attention without a mask, tokens in any order"},
     {"qwen2vl qwen3vl qwen3vlmoe cogvlm chameleon paddleocr hunyuan_vl deepseek2-ocr clip",

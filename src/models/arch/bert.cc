@@ -116,6 +116,7 @@ const Arch kRoberta = {
               {"cls.bias", "classifier.dense.bias"},
               {"cls.output.weight", "classifier.out_proj.weight"},
               {"cls.output.bias", "classifier.out_proj.bias"}},
+    .gguf_name = "bert",
 };
 
 }  // namespace millrace

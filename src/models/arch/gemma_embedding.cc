@@ -24,6 +24,8 @@ void read_gemma_embedding(ConfigReader& config, ArchSpec& spec) {
   set_encoder(config, spec);
 }
 
+void write_gemma_embedding_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) { kGemma3.write_gguf(spec, meta); }
+
 }  // namespace
 
 const Arch kGemmaEmbedding = {
@@ -38,6 +40,7 @@ const Arch kGemmaEmbedding = {
     .names = {{"blk.{l}.post_attention_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
               {"blk.{l}.ffn_norm.weight", "model.layers.{l}.pre_feedforward_layernorm.weight"},
               {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"}},
+    .write_gguf = write_gemma_embedding_gguf,
 };
 
 }  // namespace millrace

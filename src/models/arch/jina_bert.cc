@@ -1,4 +1,6 @@
-// Jina's second BERT: biases of attention by distance (ALiBi) in place of learned positions, and GeGLU.
+// Jina's BERTs. The second: biases of attention by distance (ALiBi) in place of learned positions, and GeGLU. The
+// third: XLM-RoBERTa with rotations in place of learned positions; its folder has adapters for tasks, which are not
+// used.
 #include <fmt/format.h>
 
 #include "base/ordered_json.h"
@@ -38,6 +40,34 @@ void read_jina_bert(ConfigReader& config, ArchSpec& spec) {
     config.fail(Error::unsupported(fmt::format("{}: feed_forward_type '{}'", config.source(), kind)));
 }
 
+// ---- the third ----
+
+bool rotates(const nlohmann::ordered_json& config) {
+  const auto kind = config.find("position_embedding_type");
+  return kind != config.end() && *kind == "rotary";
+}
+
+void set_jina_bert3(ConfigReader& config, ArchSpec& spec) {
+  set_encoder(config, spec);
+  spec.norm = NormKind::layer;
+  spec.gated = false;
+  spec.pre_norm = false;
+  spec.sum_norm = true;
+  spec.embedding_norm = true;
+}
+
+void read_jina_bert3_gguf(ConfigReader& meta, ArchSpec& spec) { set_jina_bert3(meta, spec); }
+
+void read_jina_bert3(ConfigReader& config, ArchSpec& spec) {
+  set_jina_bert3(config, spec);
+  spec.norm_eps = static_cast<float>(config.number_or("layer_norm_eps", 1e-5));
+  if (!config.has("hidden_act")) spec.activation = HiddenActivation::gelu_erf;
+  spec.ropes[0].theta = config.number_or("rotary_emb_base", 10000.0);
+  config.text_or("position_embedding_type", "rotary");  // see rotates()
+  // Positions count from the padding token's id plus one in models with a table of them; texts are as long here.
+  spec.context -= config.count_or("pad_token_id", 1, 0, spec.context - 2) + 1;
+}
+
 }  // namespace
 
 const Arch kJinaBert2 = {
@@ -75,6 +105,34 @@ const Arch kJinaBert2 = {
               {"cls.bias", "bert.pooler.dense.bias"},
               {"cls.output.weight", "classifier.weight"},
               {"cls.output.bias", "classifier.bias"}},
+};
+
+const Arch kJinaBert3 = {
+    .name = "jina-bert-v3",
+    .huggingface = {"XLMRobertaModel"},
+    .huggingface_type = "xlm-roberta",
+    .claims = rotates,
+    .summary = "XLM-RoBERTa with rotary positions",
+    .paper = "Sturua et al., 2024, jina-embeddings-v3: Multilingual Embeddings With Task LoRA",
+    .activation = HiddenActivation::gelu_erf,
+    .read_gguf = read_jina_bert3_gguf,
+    .read_huggingface = read_jina_bert3,
+    .names = {{"token_embd.weight", "roberta.embeddings.word_embeddings.weight"},
+              {"token_types.weight", "roberta.embeddings.token_type_embeddings.weight"},
+              {"token_embd_norm.weight", "roberta.emb_ln.weight"},
+              {"token_embd_norm.bias", "roberta.emb_ln.bias"},
+              {"blk.{l}.attn_qkv.weight", "roberta.encoder.layers.{l}.mixer.Wqkv.weight"},
+              {"blk.{l}.attn_qkv.bias", "roberta.encoder.layers.{l}.mixer.Wqkv.bias"},
+              {"blk.{l}.attn_output.weight", "roberta.encoder.layers.{l}.mixer.out_proj.weight"},
+              {"blk.{l}.attn_output.bias", "roberta.encoder.layers.{l}.mixer.out_proj.bias"},
+              {"blk.{l}.attn_output_norm.weight", "roberta.encoder.layers.{l}.norm1.weight"},
+              {"blk.{l}.attn_output_norm.bias", "roberta.encoder.layers.{l}.norm1.bias"},
+              {"blk.{l}.ffn_up.weight", "roberta.encoder.layers.{l}.mlp.fc1.weight"},
+              {"blk.{l}.ffn_up.bias", "roberta.encoder.layers.{l}.mlp.fc1.bias"},
+              {"blk.{l}.ffn_down.weight", "roberta.encoder.layers.{l}.mlp.fc2.weight"},
+              {"blk.{l}.ffn_down.bias", "roberta.encoder.layers.{l}.mlp.fc2.bias"},
+              {"blk.{l}.layer_output_norm.weight", "roberta.encoder.layers.{l}.norm2.weight"},
+              {"blk.{l}.layer_output_norm.bias", "roberta.encoder.layers.{l}.norm2.bias"}},
 };
 
 }  // namespace millrace

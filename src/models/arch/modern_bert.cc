@@ -61,6 +61,12 @@ void read_modern_bert(ConfigReader& config, ArchSpec& spec) {
   set_local_rope(spec, config.number_or("local_rope_theta", kModernLocalTheta));
 }
 
+void write_modern_bert_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  auto& sliding = meta["attention.sliding_window_pattern"] = nlohmann::ordered_json::array();
+  for (const LayerSpec& layer : spec.layers) sliding.push_back(layer.window > 0 ? 1 : 0);
+  if (spec.ropes.size() > 1) meta["rope.freq_base_swa"] = spec.ropes[1].theta;
+}
+
 }  // namespace
 
 const Arch kModernBert = {
@@ -95,6 +101,7 @@ const Arch kModernBert = {
               {"cls.norm.bias", "head.norm.bias"},
               {"cls.output.weight", "classifier.weight"},
               {"cls.output.bias", "classifier.bias"}},
+    .write_gguf = write_modern_bert_gguf,
 };
 
 }  // namespace millrace

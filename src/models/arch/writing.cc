@@ -226,6 +226,7 @@ Json write_arch_gguf(const Arch& arch, const ArchSpec& spec, std::vector<FactorT
     if (spec.moe.hidden != spec.hidden) meta["expert_feed_forward_length"] = spec.moe.hidden;
     if (spec.moe.shared_hidden > 0) meta["expert_shared_feed_forward_length"] = spec.moe.shared_hidden;
   }
+  if (spec.encoder) meta["attention.causal"] = false;
   if (spec.activation != arch.activation) meta["hidden_activation"] = activation_name(spec.activation);
   if (arch.write_gguf) arch.write_gguf(spec, meta);
   return meta;
@@ -295,6 +296,10 @@ std::string spec_difference(const ArchSpec& left, const ArchSpec& right) {
       {"residual scale", {left.residual_scale, right.residual_scale}},
       {"logit scale", {left.logit_scale, right.logit_scale}},
       {"attention sinks", {left.attention_sinks, right.attention_sinks}},
+      {"attention in both directions", {left.encoder, right.encoder}},
+      {"norms of sums", {left.sum_norm, right.sum_norm}},
+      {"norm of embeddings", {left.embedding_norm, right.embedding_norm}},
+      {"biases by distance", {left.alibi, right.alibi}},
       {"limit of the activation", {left.activation_limit, right.activation_limit}},
       {"attention soft-cap", {left.attention_softcap, right.attention_softcap}},
       {"final soft-cap", {left.final_softcap, right.final_softcap}},

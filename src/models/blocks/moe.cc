@@ -51,6 +51,7 @@ struct ExpertJobs {
   const std::vector<MlpWeights>& experts;
   const MoeSpec& moe;
   int64_t width;
+  bool gated;
   ForwardContext& context;
 
   template <typename AddParts>
@@ -78,28 +79,33 @@ struct ExpertJobs {
       mine.tokens = rows;
       mine.data += first * in.stride;
       const float* before = x ? x + first * width : nullptr;
-      context.expert_sources[at] = {id(LinearKind::gate, e), before};
-      context.expert_sources[at + 1] = {id(LinearKind::up, e), before};
-      context.expert_parts[at] = {.weight = &expert.gate,
-                                  .x = mine,
-                                  .y = context.gate.as<float>() + begin * moe.hidden,
-                                  .y_stride = moe.hidden,
-                                  .bias = bias_of(expert.gate_bias)};
-      context.expert_parts[at + 1] = {.weight = &expert.up,
+      if (gated) {
+        context.expert_sources[at] = {id(LinearKind::gate, e), before};
+        context.expert_parts[at++] = {.weight = &expert.gate,
                                       .x = mine,
-                                      .y = context.up.as<float>() + begin * moe.hidden,
+                                      .y = context.gate.as<float>() + begin * moe.hidden,
                                       .y_stride = moe.hidden,
-                                      .bias = bias_of(expert.up_bias)};
-      return at + 2;
+                                      .bias = bias_of(expert.gate_bias)};
+      }
+      context.expert_sources[at] = {id(LinearKind::up, e), before};
+      context.expert_parts[at++] = {.weight = &expert.up,
+                                    .x = mine,
+                                    .y = context.up.as<float>() + begin * moe.hidden,
+                                    .y_stride = moe.hidden,
+                                    .bias = bias_of(expert.up_bias)};
+      return at;
     });
   }
+
+  // The experts' activated rows, which activate() writes over those of the gate, or of up if there is no gate.
+  float* inner() const { return (gated ? context.gate : context.up).as<float>(); }
 
   void down(const ActivationRows& in) const {
     run([&](int64_t e, int64_t begin, int64_t rows, size_t at) {
       ActivationRows mine = in;
       mine.tokens = rows;
       mine.data += begin * in.stride;
-      context.expert_sources[at] = {id(LinearKind::down, e), context.gate.as<float>() + begin * moe.hidden};
+      context.expert_sources[at] = {id(LinearKind::down, e), inner() + begin * moe.hidden};
       const MlpWeights& expert = experts[static_cast<size_t>(e)];
       context.expert_parts[at] = {.weight = &expert.down,
                                   .x = mine,
@@ -139,7 +145,7 @@ const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
 void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                  const ActivationRows& x, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
-  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, context};
+  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, spec.gated, context};
   const int64_t pairs = context.expert_begin.back();
   const bool one = x.tokens == 1 && !padded(context);
   ActivationRows in = x;
@@ -159,7 +165,7 @@ void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const La
   activate_rows(
       context, pairs, moe.hidden,
       [&](int64_t i) { activate(spec, kernels, gate + i * moe.hidden, up + i * moe.hidden, moe.hidden); },
-      [&](int64_t i) { encode_row(kernels, inner, i, gate + i * moe.hidden, context.encoded_hidden.data()); });
+      [&](int64_t i) { encode_row(kernels, inner, i, jobs.inner() + i * moe.hidden, context.encoded_hidden.data()); });
   jobs.down(inner);
 }
 
@@ -178,7 +184,7 @@ void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const 
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
   const ActivationRows x =
-      activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
+      activation_rows(weights.experts[0].up.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
     moe.router->choose(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
                        &context.chosen_weight[t * moe.used]);
@@ -215,12 +221,14 @@ void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const 
   // The row of each (token, rank), then the sum in rank order.
   auto& place = context.chosen;
   const int64_t computed = context.expert_begin.back();
+  const std::vector<float>& bias = weights.shared.down_bias;
   std::fill_n(place.begin(), pairs, kPadding);
   for (int64_t i = 0; i < computed; ++i)
     if (context.expert_rows[i] != kPadding) place[context.expert_rows[i]] = static_cast<int32_t>(i);
   for_rows(context, tokens, spec.width * moe.used, [&](int64_t t) {
     float* row = out + t * spec.width;
-    if (!shared) std::fill_n(row, spec.width, 0.0f);
+    if (!shared && bias.empty()) std::fill_n(row, spec.width, 0.0f);
+    if (!shared) std::ranges::copy(bias, row);
     if (weights.shared_gate.present()) kernels.scale(row, 1.0f / (1.0f + std::exp(-logits[t])), spec.width);
     for (int64_t rank = 0; rank < moe.used; ++rank) {
       const int64_t pair = t * moe.used + rank;

@@ -18,6 +18,7 @@ struct ConversionInput {
   std::optional<Llama2cCheckpoint> checkpoint;
   const Arch* arch = nullptr;
   ArchSpec spec;
+  std::optional<int64_t> pooling_type;  // an encoder's pooling as GGUF states it
 
   bool is_gguf() const { return !checkpoint && files.kind == ModelFiles::Kind::gguf; }
   const char* kind_name() const { return checkpoint ? "llama2.c" : is_gguf() ? "gguf" : "huggingface"; }

@@ -136,9 +136,16 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer, options.open));
   for (const LayerSpec& layer : input.spec.layers)
     for (const LayerMixer& one : layer.mixers)
-      if (one.mixer != &kAttentionMixer)
+      if (one.mixer != &kAttentionMixer && !(input.spec.encoder && one.mixer == &kBidirectionalMixer))
         return Error::unsupported(
             fmt::format("{}: conversion of layers with the mixer '{}'", options.input, one.mixer->name));
+  if (input.spec.encoder && input.is_gguf() && !gguf)
+    return Error::unsupported(
+        fmt::format("{}: a GGUF file of an encoder ({}) cannot become a folder; convert it to another GGUF file",
+                    options.input, input.spec.arch));
+  if (input.spec.encoder && !input.is_gguf() && gguf && options.pooling_type) {
+    MILLRACE_TRY(input.pooling_type, options.pooling_type(input.files));
+  }
   MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
 
   target.layers = std::ssize(input.spec.layers);

@@ -27,6 +27,8 @@ struct ConvertOptions {
   bool force = false;  // replace an existing output
   std::function<void(double)> progress;  // fraction written; may be null
   ModelOpener open = open_model_files;   // opens `input`, unless that is a checkpoint
+  // Returns GGUF's number of an encoder's pooling, from the folder's files. Null: the output states no pooling.
+  std::function<Result<int64_t>(const ModelFiles&)> pooling_type;
   std::string importance;  // importance matrix whose weights the rounding minimizes errors with; empty: none
 };
 

@@ -49,6 +49,9 @@ const char* special_matrix(std::string_view name) {
     if (name.ends_with(part)) return "coefficients of residual streams";
   if (is_shortcut(name)) return "shortcut of the residual stream";
   if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
+  if (name == "token_types.weight") return "token types";
+  if (name == "cls.weight" || name == "cls.output.weight") return "ranking head";
+  if (name == "dense_2.weight" || name == "dense_3.weight") return "dense layer behind the pooling";
   return nullptr;
 }
 

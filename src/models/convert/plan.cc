@@ -12,6 +12,7 @@
 #include "loader/interleaved_experts.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
+#include "models/convert/encoder_keys.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
 #include "models/convert/grouped_outputs.h"
@@ -139,6 +140,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
   written.architecture = arch->name;
   Json config;
   for (const auto& [key, value] : keys.items()) config[std::string(arch->name) + "." + key] = value;
+  if (input.spec.encoder) MILLRACE_TRY_VOID(add_encoder_keys(input, std::string(arch->name) + ".", config, report));
   written.config = std::make_shared<const Json>(config);
   for (const FactorTensor& factor : factors) {
     StoredTensor stored;
@@ -336,6 +338,8 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Conv
        {"generation_config.json", "tokenizer.json", "tokenizer.model", "spiece.model", "tokenizer_config.json",
         "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
         "chat_template.json", "additional_chat_templates"})
+    if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
+  for (const char* name : kEmbeddingFiles)
     if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
   return plan;
 }

@@ -23,9 +23,13 @@ class Lister {
 
   Result<std::vector<SourceTensor>> list() {
     MILLRACE_TRY_VOID(add_matrix("token_embd.weight", spec_.vocab, spec_.width));
-    if (spec_.learned_positions) MILLRACE_TRY_VOID(add_matrix("position_embd.weight", spec_.context, spec_.width));
+    if (spec_.learned_positions) MILLRACE_TRY_VOID(add_positions());
+    if (const int64_t types = spec_.encoder ? stored_rows("token_types.weight") : 0; types > 0)
+      MILLRACE_TRY_VOID(add_matrix("token_types.weight", types, spec_.width));
+    MILLRACE_TRY_VOID(add_norm("token_embd_norm", spec_.embedding_norm));
     for (int64_t i = 0; i < spec_.layer_count(); ++i) MILLRACE_TRY_VOID(add_layer(i));
-    MILLRACE_TRY_VOID(add_norm("output_norm", true));
+    MILLRACE_TRY_VOID(add_norm("output_norm", !spec_.sum_norm));
+    if (spec_.encoder) return list_head();
     if (exists("output.weight")) MILLRACE_TRY_VOID(add_matrix("output.weight", spec_.vocab, spec_.width));
     MILLRACE_TRY_VOID(add_bias("output.bias", spec_.vocab));
     return std::move(out_);
@@ -43,6 +47,30 @@ class Lister {
     MILLRACE_TRY_VOID(locate(tensor, stored_name, total_rows));
     out_.push_back(std::move(tensor));
     return {};
+  }
+
+  // The head of a cross-encoder (models/ranking_head.h), if the file has one. Encoders have no other.
+  Result<std::vector<SourceTensor>> list_head() {
+    const int64_t labels = stored_rows("cls.output.weight");
+    if (labels == 0) return std::move(out_);
+    if (exists("cls.weight")) MILLRACE_TRY_VOID(add_matrix("cls.weight", spec_.width, spec_.width));
+    MILLRACE_TRY_VOID(add_bias("cls.bias", spec_.width));
+    if (exists("cls.norm.weight")) MILLRACE_TRY_VOID(add_vector("cls.norm.weight", spec_.width));
+    MILLRACE_TRY_VOID(add_bias("cls.norm.bias", spec_.width));
+    MILLRACE_TRY_VOID(add_matrix("cls.output.weight", labels, spec_.width));
+    MILLRACE_TRY_VOID(add_bias("cls.output.bias", labels));
+    return std::move(out_);
+  }
+
+  // Rows before the first position are dropped where the output has none.
+  Result<void> add_positions() {
+    const char* const name = "position_embd.weight";
+    SourceTensor tensor;
+    tensor.name = name;
+    tensor.rows = spec_.context;
+    tensor.cols = spec_.width;
+    tensor.first_row = spec_.first_position - target_.first_position;
+    return add(std::move(tensor), name, spec_.first_position + spec_.context);
   }
 
   Result<void> add_matrix(const std::string& name, int64_t rows, int64_t cols) {
@@ -91,15 +119,18 @@ class Lister {
 
   Result<void> add_layer(int64_t index) {
     const std::string prefix = fmt::format("blk.{}.", index);
-    MILLRACE_TRY_VOID(add_norm(prefix + "attn_norm", spec_.pre_norm));
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
+    MILLRACE_TRY_VOID(add_norm(prefix + "attn_norm", spec_.pre_norm && layer.mixer_norm));
     MILLRACE_TRY_VOID(add_attention(prefix));
     MILLRACE_TRY_VOID(add_norm(prefix + "post_attention_norm", spec_.post_norm));
+    MILLRACE_TRY_VOID(add_norm(prefix + "attn_output_norm", spec_.sum_norm));
     MILLRACE_TRY_VOID(add_norm(prefix + "ffn_norm", spec_.pre_norm));
-    if (spec_.layers[static_cast<size_t>(index)].moe) {
+    if (layer.moe) {
       MILLRACE_TRY_VOID(add_experts(prefix));
     } else {
       MILLRACE_TRY_VOID(add_mlp(prefix));
     }
+    MILLRACE_TRY_VOID(add_norm(prefix + "layer_output_norm", spec_.sum_norm));
     return add_norm(prefix + "post_ffw_norm", spec_.post_norm);
   }
 
@@ -162,12 +193,34 @@ class Lister {
     return add(std::move(tensor), name, experts);
   }
 
+  // Lists the down matrices of experts that are stored as one tensor [experts, hidden, width].
+  Result<void> add_transposed_experts(const std::string& prefix) {
+    const MoeSpec& moe = spec_.moe;
+    SourceTensor tensor;
+    tensor.rows = moe.hidden;
+    tensor.cols = spec_.width;
+    MILLRACE_TRY_VOID(locate(tensor, prefix + "ffn_down_exps.transposed", moe.experts * moe.hidden));
+    std::swap(tensor.rows, tensor.cols);
+    tensor.transposed = true;
+    for (int64_t e = 0; e < moe.experts; ++e) {
+      tensor.name = fmt::format("{}ffn_down.{}.weight", prefix, e);
+      tensor.first_row = e * moe.hidden;
+      out_.push_back(tensor);
+    }
+    return {};
+  }
+
   Result<void> add_experts(const std::string& prefix) {
     const MoeSpec& moe = spec_.moe;
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec_.width));
     MILLRACE_TRY_VOID(add_bias(prefix + "ffn_gate_inp.bias", moe.experts));
     for (const char* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
       const bool down = part == std::string_view("ffn_down");
+      if (!spec_.gated && part == std::string_view("ffn_gate")) continue;
+      if (down && exists(prefix + "ffn_down_exps.transposed")) {
+        MILLRACE_TRY_VOID(add_transposed_experts(prefix));
+        continue;
+      }
       SourceTensor tensor;
       tensor.rows = down ? spec_.width : moe.hidden;
       tensor.cols = down ? moe.hidden : spec_.width;
@@ -180,7 +233,7 @@ class Lister {
       }
       MILLRACE_TRY_VOID(add_expert_biases(prefix + part + "_exps.bias", moe.experts, tensor.rows));
     }
-    if (moe.shared_hidden == 0) return {};
+    if (moe.shared_hidden == 0) return add_bias(prefix + "ffn_down_shexp.bias", spec_.width);
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec_.width));
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec_.width));
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_down_shexp.weight", spec_.width, moe.shared_hidden));
@@ -311,7 +364,7 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
     const Format& format = *stored->tensor.format;
     std::vector<float> line(static_cast<size_t>(rows));
     for (int64_t c = 0; c < cols; ++c) {
-      format.decode(stored->tensor.data + c * format.row_bytes(rows), line.data(), rows);
+      format.decode(stored->tensor.data + (first_row + c) * format.row_bytes(rows), line.data(), rows);
       for (int64_t r = 0; r < count; ++r) out[r * cols + c] = line[static_cast<size_t>(source_row(begin + r))] + offset;
     }
     return;

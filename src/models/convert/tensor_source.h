@@ -29,7 +29,7 @@ struct SourceTensor {
   const Llama2cTensor* grouped = nullptr;            // ... or a llama2.c tensor ...
   std::shared_ptr<const std::vector<float>> values;  // ... or computed values
   int64_t first_row = 0;
-  bool transposed = false;  // the file holds [cols, rows]
+  bool transposed = false;  // the file holds [cols, rows]; `first_row` then counts lines of the file, which are columns
   Pairs pairs = Pairs::keep;
   int64_t head_dim = 0;  // with `pairs`
   int64_t rotated = 0;

@@ -165,7 +165,10 @@ Result<void> write_gguf_tokenizer(const TokenizerSpec& given, int64_t vocab, Ggu
   set_ids(spec, writer);
   writer.set_bool("tokenizer.ggml.add_bos_token", spec.add_bos);
   writer.set_bool("tokenizer.ggml.add_eos_token", spec.add_eos);
-  if (spec.kind == "wordpiece") writer.set_bool("tokenizer.ggml.add_sep_token", spec.add_sep || spec.add_eos);
+  if (spec.kind == "wordpiece")
+    writer.set_bool("tokenizer.ggml.add_sep_token", spec.add_sep || spec.add_eos);
+  else if (spec.add_sep)
+    writer.set_bool("tokenizer.ggml.add_sep_token", true);
   if (spec.kind == "spm" || spec.kind == "unigram") {
     writer.set_bool("tokenizer.ggml.add_space_prefix", spec.add_space_prefix);
     writer.set_bool("tokenizer.ggml.remove_extra_whitespaces", spec.remove_extra_whitespaces);

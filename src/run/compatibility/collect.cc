@@ -180,6 +180,7 @@ void add_model(const ArchSpec& spec, int64_t context, Facts& facts) {
   facts.add_if(shares_keys(spec), kSharedKeys, who);
   facts.add_if(spec.layer_input > 0, kLayerInputs, who);
   facts.add_if(spec.streams > 1, kStreams, who);
+  facts.add_if(spec.encoder, kWholeTexts, "this model, an encoder");
   facts.add_if(spec.gates.dims == 0, kNoPairGates, who);
   facts.add_if(!spec.gates.selects, kNoSelectionGates, who);
 }

@@ -91,6 +91,7 @@ inline constexpr Fact kSharedKeys{"model", "has layers that read the keys and va
 inline constexpr Fact kLayerInputs{"model", "looks up an input of each layer by the token"};
 inline constexpr Fact kStreams{"model", "has several residual streams"};
 inline constexpr Fact kNoTokenizer{"model", "has no tokenizer"};
+inline constexpr Fact kWholeTexts{"model", "is an encoder: it reads whole texts in one step, and predicts no tokens"};
 inline constexpr Fact kUnequalHeads{"model", "has layers with different heads"};
 
 inline constexpr Fact kLayerTables{"engine",

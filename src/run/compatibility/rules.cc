@@ -15,6 +15,7 @@ constexpr const char* kNotShared =
     "its budgets differ by layer, so that every layer has blocks of its own, and blocks of all layers are needed";
 constexpr const char* kCopiedBlocks =
     "it has budgets by layer or head, with blocks for each, and documents are copied in blocks of all layers";
+constexpr const char* kStoresNothing = "it stores no keys and values: a text runs whole, in one step";
 constexpr const char* kReadTwice =
     "some layers of the model read the keys of other layers, and it counts only the queries of the layers that store "
     "them";
@@ -52,6 +53,19 @@ constexpr Rule kRules[] = {
     {&kHiddenRows, &kResiduals, "hidden states are stored without residuals", "use q8_0 or another format of one part"},
     {&kDrafterLayers, &kPatternRows, "both store layers of their own behind those of the model",
      "use a drafter without, such as ngram, or none"},
+
+    // Encoders.
+    {&kDrafts, &kWholeTexts, "it predicts no tokens that could be drafted", "omit the drafter"},
+    {&kEvicts, &kWholeTexts, kStoresNothing, "omit the evictor"},
+    {&kExits, &kWholeTexts, "its result is the hidden states behind its last layer", "omit the exit"},
+    {&kPattern, &kWholeTexts, "its tokens see all tokens of their text, before and behind them", "omit the pattern"},
+    {&kEncodes, &kWholeTexts, kStoresNothing, "use f16"},
+    {&kResiduals, &kWholeTexts, kStoresNothing, "use f16"},
+    {&kTwoFormats, &kWholeTexts, kStoresNothing, "use f16"},
+    {&kTier, &kWholeTexts, kStoresNothing, "omit the tier"},
+    {&kStore, &kWholeTexts, kStoresNothing, "omit the store"},
+    {&kPrefixFile, &kWholeTexts, kStoresNothing, "omit the file"},
+    {&kContext, &kWholeTexts, kStoresNothing, "omit the context"},
 
     // Evictors.
     {&kHidesKeys, &kPattern, "gates hide single keys, and a pattern sees whole blocks of keys", kOmitOne},

@@ -36,6 +36,7 @@ Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const Langua
   if (const Model& encoder = *model.parts().model; encoder.spec().encoder) {
     // A text runs in one step, and leaves nothing behind that another text could use.
     own.prefix_cache = false;
+    if (own.drafter_if_possible) own.drafter.clear();
     own.batch_tokens = std::max(own.batch_tokens, own.context > 0 ? own.context : encoder.context());
   }
   return create(own, model.parts().kernels);

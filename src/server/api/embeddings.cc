@@ -109,8 +109,20 @@ Wrong read_task(Call& call, EmbeddingRequest& request) {
   return read_prefix(call.served(), "prompt_name", task, request);
 }
 
+// Adapters of tasks, as in the folder of jina-embeddings-v3, would change the vectors.
+Wrong check_adapter_task(Call& call) {
+  if (!call.body.contains("task")) return std::nullopt;
+  const auto& config = *call.served().model->parts().files->config;
+  const auto tasks = config.find("lora_adaptations");
+  if (tasks == config.end()) return std::nullopt;
+  return ApiError::unsupported("task", fmt::format("the adapters of this model's tasks ({}) are not supported; omit it "
+                                                   "for vectors of the model without adapters",
+                                                   tasks->dump()));
+}
+
 Wrong embed_openai(Call& call, const Exchange& exchange) {
   EmbeddingRequest request;
+  if (auto wrong = check_adapter_task(call)) return wrong;
   if (auto wrong = read_task(call, request)) return wrong;
   if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
   if (request.pooling == Pooling::none)
@@ -298,15 +310,23 @@ std::vector<Endpoint> embedding_endpoints() {
   const Field truncate{"truncate", kJsonBoolean, "true",
                        "truncate texts longer than the context, and list them in `truncated`; false: reject them"};
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST",
-                  .path = "/v1/embeddings",
-                  .dialect = &kOpenAi,
-                  .summary = "Embeds texts as vectors of length 1.",
-                  .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field(),
-                                     prompt_name_field()},
-                                    reading_fields(),
-                                    other_embedding_fields()}),
-                  .begin = embed_openai});
+  list.push_back(
+      {.method = "POST",
+       .path = "/v1/embeddings",
+       .dialect = &kOpenAi,
+       .summary = "Embeds texts as vectors of length 1.",
+       .fields = joined({{model_field(),
+                          openai_input,
+                          encoding_field(),
+                          dimensions_field(),
+                          pooling_field(),
+                          prompt_name_field(),
+                          {"task", kJsonText, "none",
+                           "task of Jina's API; rejected if the model's folder has an adapter for each task, "
+                           "which is not supported, and ignored otherwise"}},
+                         reading_fields(),
+                         other_embedding_fields()}),
+       .begin = embed_openai});
   for (const char* path : {"/embedding", "/embeddings"})
     list.push_back({.method = "POST",
                     .path = path,

@@ -29,7 +29,8 @@ enum class Shape { results, texts };  // Jina's and Cohere's object, or TEI's li
 
 // One request: the texts to score, and the response format.
 struct RankRequest : TextTokens {
-  std::optional<RankingHead> head;  // none: score by cosine
+  std::optional<RankingHead> head;     // none: score by cosine
+  const RankRecipe* recipe = nullptr;  // of the head, if it compares two tokens
   bool activated = false;
   size_t left = 0;  // for cosines: the number of queries before the documents; 1, or one for each
   std::string model, id;
@@ -41,6 +42,11 @@ struct RankRequest : TextTokens {
   std::string query_prefix, document_prefix;  // of vectors that are compared (prompt/task_prefixes.h)
   int64_t most_results = kAll;
 };
+
+Field instruction_field() {
+  return text_field("instruction", kJsonText, false,
+                    "what documents are ranked for, for a model that is served with --ranker; default: the recipe's");
+}
 
 // The truncation that a request allows.
 struct Limits {
@@ -59,6 +65,11 @@ Limits read_limits(const ServedModel& served, const Json& body) {
 }
 
 Wrong read_head(const ServedModel& served, RankRequest& request) {
+  if (served.ranker) {
+    request.head = served.ranker->head;
+    request.recipe = served.ranker->recipe;
+    return std::nullopt;
+  }
   const auto& parts = served.model->parts();
   auto head = RankingHead::read(*parts.files, parts.model->spec());
   if (!head.ok()) return ApiError::from(head.error());
@@ -141,7 +152,7 @@ std::vector<double> scores_of(const RankRequest& request, TextVectors& vectors) 
 // Fields shared by both responses: usage and how scores were computed.
 void add_facts(const RankRequest& request, Json& out) {
   out["usage"] = {{"prompt_tokens", request.prompt_tokens}, {"total_tokens", request.prompt_tokens}};
-  out["scored_by"] = request.head ? "ranking_head" : "cosine";
+  out["scored_by"] = request.recipe ? "token_logits" : request.head ? "ranking_head" : "cosine";
   if (!request.truncated.empty()) out["truncated"] = request.truncated;
 }
 
@@ -167,6 +178,11 @@ Wrong check_head(const RankingHead& head) {
                   fmt::format("model: its ranking head has {} labels ({}), none of them \"yes\", so it cannot rank",
                               head.labels().size(), names),
                   "model"};
+}
+
+Wrong check_no_instruction(const Json& body) {
+  if (!body.contains("instruction")) return std::nullopt;
+  return ApiError::bad("instruction", "is for models that are served with --ranker; this one compares vectors");
 }
 
 // The model's prefixes of queries and documents, as far as its files state them.
@@ -226,8 +242,9 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   if (auto wrong = read_head(served, request)) return wrong;
   if (!request.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
     return ApiError{ApiErrorKind::unsupported,
-                    "rerank: the model has no ranking head and is not an embedding model; serve one that does, or use "
-                    "/score, which compares texts by the cosine of their vectors",
+                    "rerank: the model has no ranking head and is not an embedding model; serve one that does, serve "
+                    "Qwen3-Reranker with --ranker qwen3, or use /score, which compares texts by the cosine of their "
+                    "vectors",
                     "model"};
   if (auto wrong = read_documents(body, request)) return wrong;
   request.activated = body.value("use_activation", as_vllm);
@@ -241,11 +258,12 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   Pooling pooling = pooling_of(request.head);
   if (request.head) {
     if (auto wrong = check_head(*request.head)) return wrong;
-    auto prompt = RankPrompt::create(*served.model);
+    auto prompt = RankPrompt::create(*served.model, request.recipe, body.value("instruction", ""));
     if (!prompt.ok()) return ApiError::from(prompt.error());
     for (const std::string& document : request.documents)
       if (auto wrong = add_pair(served, *prompt, limits, field, query, document, request)) return wrong;
   } else {
+    if (auto wrong = check_no_instruction(body)) return wrong;
     request.left = 1;
     if (auto wrong = read_prefixes(served, request)) return wrong;
     if (auto wrong = read_vector_pooling(served, body, &pooling)) return wrong;
@@ -286,7 +304,7 @@ Wrong add_score_pairs(const ServedModel& served, const Json& body, const Json& l
     for (const Json& text : *list)
       if (!text.is_string())
         return ApiError::bad(name, "must be text: a ranking head reads both texts as one, in its own template");
-  auto prompt = RankPrompt::create(*served.model);
+  auto prompt = RankPrompt::create(*served.model, request.recipe, body.value("instruction", ""));
   if (!prompt.ok()) return ApiError::from(prompt.error());
   const Limits limits = read_limits(served, body);
   for (size_t i = 0; i < right.size(); ++i) {
@@ -316,6 +334,7 @@ Wrong score(Call& call, const Exchange& exchange) {
   if (request.head) {
     if (auto wrong = add_score_pairs(served, call.body, left, right, request)) return wrong;
   } else {
+    if (auto wrong = check_no_instruction(call.body)) return wrong;
     request.left = left.size();
     const Limits limits = read_limits(served, call.body);
     if (auto wrong = read_vector_pooling(served, call.body, &pooling)) return wrong;
@@ -351,6 +370,7 @@ std::vector<Field> rerank_fields(bool as_vllm) {
         text_field("query", kJsonText, true, "the query that the documents are ranked by"),
         text_field("documents", kJsonList, false, "strings, or objects with a string `text`"),
         text_field("texts", kJsonList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
+        instruction_field(),
         whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
         {"return_documents", kJsonBoolean, on, "return each document's text"},
         {"return_text", kJsonBoolean, "false", "the same for `texts`"},
@@ -400,6 +420,7 @@ std::vector<Endpoint> ranking_endpoints() {
                pooling_field(),
                {"use_activation", kJsonBoolean, "true",
                 "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
+               instruction_field(),
                truncation_field(),
                ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")},
               reading_fields()}),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "prompt/rank_recipes.h"
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -31,6 +32,10 @@ Result<ModelDefaults> model_defaults(const std::vector<std::pair<std::string, st
     if (std::ranges::find(kOfDevices, name) != std::end(kOfDevices)) continue;
     if (name == "stop") {
       out.stop.push_back(value);
+    } else if (name == "ranker") {
+      if (!find_rank_recipe(value))
+        return Error::user(fmt::format("parameter ranker: must be one of {}, got '{}'", rank_recipe_names(), value));
+      out.ranker = value;
     } else if (name == "num_ctx" || name == "num_predict") {
       int64_t number = 0;
       if (!whole_number(value, &number) || number > INT32_MAX || (name == "num_ctx" && number < 1))

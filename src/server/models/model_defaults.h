@@ -16,6 +16,7 @@ struct ModelDefaults {
   std::vector<std::string> stop;
   int64_t context = 0;      // 0: not given
   int64_t max_tokens = -1;  // tokens of an answer; -1: no limit
+  std::string ranker;       // recipe to rank documents with (prompt/rank_recipes.h); "": the model's own head
 };
 
 // Errors: user (an unknown parameter, a value out of bounds). Parameters that only place work on devices are ignored.

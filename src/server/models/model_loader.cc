@@ -160,6 +160,8 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
           fmt::format("model '{}': a context of {} tokens: the model was trained for {}; answers beyond that are "
                       "poor",
                       config.name, load.context, trained));
+    auto ranker = make_ranker(**model, config.defaults.ranker);
+    if (!ranker.ok()) return failure(ranker.error());
     EngineOptions options = config.engine;
     auto prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);  // the engine takes the rest
     while (!prompts.ok() && short_of_memory(prompts.error()))
@@ -192,6 +194,7 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     served->text_memory = std::move(*text_memory);
     served->answers = std::move(own);
     served->system = config.system;
+    served->ranker = std::move(*ranker);
     served->stop_strings = config.defaults.stop;
     served->max_tokens = config.defaults.max_tokens;
     if (config.apply_adapters) {

@@ -18,6 +18,7 @@
 #include "server/generation/text_work.h"
 #include "server/generation/wait_estimate.h"
 #include "server/models/adapters.h"
+#include "server/models/ranker.h"
 
 namespace millrace {
 
@@ -31,6 +32,7 @@ struct ServedModel {
   std::string system;                     // for conversations without a system message; "": none
   std::vector<std::string> stop_strings;  // for requests without their own
   int64_t max_tokens = -1;                // for requests of Ollama's API without num_predict
+  std::shared_ptr<const Ranker> ranker;   // null: the model's own ranking head, if it has one
   mutable AdapterScales adapter_scales;
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;

@@ -14,6 +14,7 @@ namespace millrace {
 Result<ModelConfig> stored_model_config(const StoredModel& model, const ModelConfig& defaults) {
   ModelConfig out = defaults;
   MILLRACE_TRY(out.defaults, model_defaults(model.about.parameters));
+  if (out.defaults.ranker.empty()) out.defaults.ranker = defaults.defaults.ranker;
   out.name = model.name;
   out.path = model.path;
   out.preload = false;

@@ -1,0 +1,196 @@
+// Conversions of encoders: a folder's GGUF file has the reference's tokens, hidden states and scores
+// (tests/golden/make_encoders.py), quantized files have nearly its vectors, and what cannot be converted is refused.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/ordered_json.h"
+#include "evaluate/embedder.h"
+#include "evaluate/gguf_pooling.h"
+#include "evaluate/pooling.h"
+#include "models/convert/convert.h"
+#include "models/ranking_head.h"
+#include "prompt/rank_prompt.h"
+#include "run/language_model.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Rows = std::vector<std::vector<float>>;
+
+const fs::path kFolders = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/encoders";
+
+// A path that is removed at the end.
+struct Output {
+  explicit Output(const char* ending = ".gguf") : path(fs::path(::testing::TempDir()) / new_name(ending)) {}
+  ~Output() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  static std::string new_name(const char* ending) {
+    static int count = 0;
+    return "encoder_conversion_" + std::to_string(getpid()) + "_" + std::to_string(++count) + ending;
+  }
+  fs::path path;
+};
+
+Result<ConvertReport> convert_encoder(const fs::path& from, const fs::path& to, const std::string& format = "") {
+  ThreadPool pool(1);
+  ConvertOptions options;
+  options.input = from.string();
+  options.output = to.string();
+  options.format = format;
+  options.pooling_type = gguf_pooling_type;
+  return convert_model(options, pool);
+}
+
+std::shared_ptr<const LanguageModel> load_converted(const fs::path& path) {
+  auto model = LanguageModel::load(path, {.threads = 1});
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? *model : nullptr;
+}
+
+Rows rows_of(const std::shared_ptr<const LanguageModel>& model, const std::vector<std::vector<TokenId>>& texts,
+             Pooling pooling) {
+  auto embedder = Embedder::create(model, {.threads = 1, .context = 48, .batch_tokens = 512});
+  EXPECT_TRUE(embedder.ok()) << (embedder.ok() ? "" : embedder.error().message);
+  Rows out;
+  const auto done = (*embedder)->run(texts, pooling, [&](size_t, std::vector<float> values) -> Result<void> {
+    out.push_back(std::move(values));
+    return {};
+  });
+  EXPECT_TRUE(done.ok());
+  return out;
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double both = 0, left = 0, right = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    both += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    left += static_cast<double>(a[i]) * static_cast<double>(a[i]);
+    right += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return both / std::sqrt(left * right);
+}
+
+std::vector<std::string> convertible_encoders() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kFolders))
+    if (!fs::exists(entry.path() / "2_Dense")) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+class EncoderConversion : public ::testing::TestWithParam<std::string> {
+ protected:
+  fs::path folder() const { return kFolders / GetParam(); }
+  Json reference() const { return Json::parse(std::ifstream(folder() / "encoded.json")); }
+};
+
+// The folder's own results are those of the reference (encoders_test.cc).
+TEST_P(EncoderConversion, OfAFolderKeepsTokensStatesAndScores) {
+  const Output output;
+  const auto report = convert_encoder(folder(), output.path);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto before = load_converted(folder()), after = load_converted(output.path);
+  ASSERT_TRUE(before && after);
+  const Json expected = reference();
+  const auto tokens = expected["tokens"].get<std::vector<std::vector<TokenId>>>();
+  const bool ranks = expected["pooling"] == "rank";
+  const auto prompt = RankPrompt::create(*after);
+  ASSERT_TRUE(prompt.ok());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto text = expected["texts"][i].get<std::string>();
+    const auto got = ranks ? prompt->tokens(expected["query"].get<std::string>(), text) : after->encode(text);
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    EXPECT_EQ(*got, tokens[i]) << i;
+  }
+  // F32 weights are copied as they are, so the bits do not change.
+  EXPECT_EQ(rows_of(after, tokens, Pooling::none), rows_of(before, tokens, Pooling::none));
+  const auto pooling = model_pooling(*after->parts().files), old = model_pooling(*before->parts().files);
+  ASSERT_TRUE(pooling.ok() && old.ok());
+  if (!ranks) EXPECT_EQ(*pooling, *old);
+  if (!ranks) return;
+  const auto head = RankingHead::read(*after->parts().files, after->parts().model->spec());
+  ASSERT_TRUE(head.ok() && *head);
+  const bool mean = (*head)->row() == RankingHead::Row::mean;
+  const auto rows = rows_of(after, tokens, mean ? Pooling::mean : Pooling::cls);
+  for (size_t i = 0; i < rows.size(); ++i)
+    EXPECT_NEAR((*head)->score(rows[i], false), expected["scores"][i].get<double>(), 5e-4) << i;
+}
+
+TEST_P(EncoderConversion, QuantizedVectorsPointTheSameWay) {
+  const auto before = load_converted(folder());
+  ASSERT_TRUE(before);
+  const auto tokens = reference()["tokens"].get<std::vector<std::vector<TokenId>>>();
+  const Rows vectors = rows_of(before, tokens, Pooling::mean);
+  // Rows of 32 values are no whole blocks of q4_k, which falls back to q5_0. The attention of these random models is
+  // peaked, so that 5 bits turn their vectors by up to 35 degrees.
+  for (const auto& [format, least] : {std::pair{"q8_0", 0.998}, {"q4_k", 0.8}}) {
+    for (const fs::path& from : {folder(), folder() / "model.gguf"}) {
+      SCOPED_TRACE(from.string() + " to " + format);
+      const Output output;
+      const auto report = convert_encoder(from, output.path, format);
+      ASSERT_TRUE(report.ok()) << report.error().message;
+      EXPECT_TRUE(report->formats.contains(format == std::string("q4_k") ? "q5_0" : format));
+      const auto after = load_converted(output.path);
+      ASSERT_TRUE(after);
+      const Rows quantized = rows_of(after, tokens, Pooling::mean);
+      ASSERT_EQ(quantized.size(), vectors.size());
+      for (size_t i = 0; i < vectors.size(); ++i) EXPECT_GT(cosine(quantized[i], vectors[i]), least) << i;
+      EXPECT_NE(quantized, vectors);
+    }
+  }
+}
+
+// A folder in another number format keeps the files that say how vectors are pooled.
+TEST_P(EncoderConversion, OfAFolderToAFolderKeepsItsPooling) {
+  const Output output("");
+  const auto report = convert_encoder(folder(), output.path, "bf16");
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto before = load_converted(folder()), after = load_converted(output.path);
+  ASSERT_TRUE(before && after);
+  EXPECT_EQ(fs::exists(output.path / "1_Pooling"), fs::exists(folder() / "1_Pooling"));
+  const auto pooling = model_pooling(*after->parts().files), old = model_pooling(*before->parts().files);
+  ASSERT_TRUE(pooling.ok() && old.ok());
+  EXPECT_EQ(*pooling, *old);
+  const auto tokens = reference()["tokens"].get<std::vector<std::vector<TokenId>>>();
+  const Rows vectors = rows_of(before, tokens, Pooling::mean), rounded = rows_of(after, tokens, Pooling::mean);
+  for (size_t i = 0; i < vectors.size(); ++i) EXPECT_GT(cosine(rounded[i], vectors[i]), 0.999) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EncoderConversion, ::testing::ValuesIn(convertible_encoders()),
+                         [](const auto& test) { return test.param; });
+
+TEST(EncoderConversions, OthersAreRefusedByName) {
+  const Output folder(""), file;
+  auto report = convert_encoder(kFolders / "bert" / "model.gguf", folder.path);
+  ASSERT_FALSE(report.ok());
+  EXPECT_TRUE(report.error().message.ends_with(
+      "a GGUF file of an encoder (bert) cannot become a folder; convert it to another GGUF file"))
+      << report.error().message;
+  report = convert_encoder(kFolders / "gemma_embedding", file.path);
+  ASSERT_FALSE(report.ok());
+  EXPECT_TRUE(
+      report.error().message.ends_with("the dense layers behind the pooling (modules.json) cannot be converted"))
+      << report.error().message;
+  const Output copy("");
+  fs::copy(kFolders / "modern_bert_rank", copy.path, fs::copy_options::recursive);
+  Json config = Json::parse(std::ifstream(copy.path / "config.json"));
+  config["classifier_pooling"] = "cls";
+  std::ofstream(copy.path / "config.json") << config.dump();
+  report = convert_encoder(copy.path, file.path);
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message.find("classifier_pooling 'cls' has no key in GGUF"), std::string::npos)
+      << report.error().message;
+}
+
+}  // namespace
+}  // namespace millrace
