@@ -116,6 +116,9 @@ void add_convert_command(CLI::App& app) {
   command->add_option("--imatrix", flags->options.importance,
                       "Importance matrix, from millrace compress --observe or llama.cpp: errors of weights with large "
                       "inputs count more in rounding");
+  command->add_option("--task", flags->options.task,
+                      "For folders with an adapter for each task, such as jina-embeddings-v3: add the adapters of this "
+                      "task to the matrices; default: leave them out");
   command->add_option("--tokenizer", flags->options.tokenizer,
                       "For llama2.c: tokenizer.bin, tokenizer.model or none; default: the one next to IN");
   command->add_flag("--force", flags->options.force, "Replace an existing output");

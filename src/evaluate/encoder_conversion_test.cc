@@ -11,6 +11,7 @@
 #include "base/ordered_json.h"
 #include "evaluate/embedder.h"
 #include "evaluate/gguf_pooling.h"
+#include "evaluate/golden_floats_test.h"
 #include "evaluate/pooling.h"
 #include "models/convert/convert.h"
 #include "models/ranking_head.h"
@@ -41,12 +42,14 @@ struct Output {
   fs::path path;
 };
 
-Result<ConvertReport> convert_encoder(const fs::path& from, const fs::path& to, const std::string& format = "") {
+Result<ConvertReport> convert_encoder(const fs::path& from, const fs::path& to, const std::string& format = "",
+                                      const std::string& task = "") {
   ThreadPool pool(1);
   ConvertOptions options;
   options.input = from.string();
   options.output = to.string();
   options.format = format;
+  options.task = task;
   options.pooling_type = gguf_pooling_type;
   return convert_model(options, pool);
 }
@@ -168,6 +171,36 @@ TEST_P(EncoderConversion, OfAFolderToAFolderKeepsItsPooling) {
 
 INSTANTIATE_TEST_SUITE_P(All, EncoderConversion, ::testing::ValuesIn(convertible_encoders()),
                          [](const auto& test) { return test.param; });
+
+// The reference multiplies with the sum of each matrix and the task's adapter.
+TEST(EncoderConversions, AddTheAdaptersOfATask) {
+  const fs::path folder = kFolders / "jina_bert3";
+  const Json expected = Json::parse(std::ifstream(folder / "encoded.json"));
+  const auto tokens = expected["tokens"].get<std::vector<std::vector<TokenId>>>();
+  ASSERT_EQ(expected["tasks"].size(), 2u);
+  for (const auto& [task, hidden] : expected["tasks"].items()) {
+    SCOPED_TRACE(task);
+    const Output output;
+    const auto report = convert_encoder(folder, output.path, "", task);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    const auto names_prefix = [](const std::string& note) { return note.find("begin with 'query: '") != note.npos; };
+    EXPECT_EQ(std::ranges::any_of(report->notes, names_prefix), task == "retrieval.query");
+    const auto model = load_converted(output.path);
+    ASSERT_TRUE(model);
+    const Rows rows = rows_of(model, tokens, Pooling::none);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_LT(error_of(rows[i], floats_of(hidden[i].get<std::string>())), 1e-4) << i;
+      EXPECT_GT(error_of(rows[i], floats_of(expected["hidden"][i].get<std::string>())), 1e-2) << i;
+    }
+  }
+  const Output output, other("");
+  const auto unknown = convert_encoder(folder, output.path, "", "poetry");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message.find("has retrieval.query, text-matching"), std::string::npos)
+      << unknown.error().message;
+  EXPECT_FALSE(convert_encoder(kFolders / "bert", output.path, "", "poetry").ok());
+  EXPECT_FALSE(convert_encoder(folder, other.path, "", "text-matching").ok());
+}
 
 TEST(EncoderConversions, OthersAreRefusedByName) {
   const Output folder(""), file;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "base/ordered_json.h"
 #include "evaluate/embedder.h"
+#include "evaluate/golden_floats_test.h"
 #include "evaluate/scorer.h"
 #include "evaluate/vector_head.h"
 #include "models/arch.h"
@@ -36,32 +36,6 @@ std::shared_ptr<const LanguageModel> load_encoder(const fs::path& path) {
   auto model = LanguageModel::load(path, {.threads = 1});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
-}
-
-std::vector<float> floats_of(const std::string& base64) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : base64) {
-    const std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const size_t value = digits.find(c);
-    if (value == std::string_view::npos) break;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
-  }
-  std::vector<float> out(bytes.size() / 4);
-  std::memcpy(out.data(), bytes.data(), out.size() * 4);
-  return out;
-}
-
-double error_of(const std::vector<float>& got, const std::vector<float>& want) {
-  if (got.size() != want.size()) return INFINITY;
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-  }
-  return worst / largest;
 }
 
 using Texts = std::vector<std::vector<TokenId>>;

@@ -4,6 +4,7 @@ rotations (Su et al. 2021, halves); the router's softmax over all experts, of wh
 experts without a gate as they are; one bias is added to the sum.
 """
 import math
+import random
 
 from encoder_reference import add, attend, gelu, layer_norm, linear, rotate, thirds, typed_rows
 from make_mamba import Array, times
@@ -112,11 +113,32 @@ def of_jina(settings):
             "rotary_emb_base": settings["rotary_emb_base"]}
 
 
-def jina_names(settings):
-    """As the published folder: matrices with adapters for tasks next to them, [tasks, rank, in] and [tasks, out, rank], those
-    of tables of embeddings the other way round."""
-    tasks, rank = len(settings["lora_adaptations"]), settings["lora_rank"]
+def jina_adapters(settings, name, shape):
+    """A and B of a matrix: [tasks, rank, in] and [tasks, out, rank], those of tables of embeddings the other way round."""
+    source, (rows, cols) = random.Random(name), shape
+    tasks, rank, table = len(settings["lora_adaptations"]), settings["lora_rank"], "_embeddings" in name
+    draw = lambda _: source.gauss(0, 0.3)
+    return (Array([tasks, rows, rank] if table else [tasks, rank, cols], draw),
+            Array([tasks, rank, cols] if table else [tasks, rows, rank], draw))
 
+
+def with_task(settings, w, task):
+    """The weights plus the adapters of a task: alpha / rank times B A, or A B for tables."""
+    out, tasks, scale = dict(w), len(settings["lora_adaptations"]), settings["lora_alpha"] / settings["lora_rank"]
+    of_task = lambda rows: rows[task * len(rows) // tasks:(task + 1) * len(rows) // tasks]
+    for name, array in w.items():
+        if len(array.shape) == 1:
+            continue
+        a, b = (one.rows() for one in jina_adapters(settings, name, array.shape))
+        left, right = (of_task(a), of_task(b)) if "_embeddings" in name else (of_task(b), of_task(a))
+        rows = [[v + scale * sum(l * right[r][c] for r, l in enumerate(lefts)) for c, v in enumerate(row)]
+                for row, lefts in zip(array.rows(), left)]
+        out[name] = Array(array.shape, lambda i, rows=rows, cols=array.shape[1]: rows[i // cols][i % cols])
+    return out
+
+
+def jina_names(settings):
+    """As the published folder: matrices with adapters for tasks next to them."""
     def names(w):
         out = {}
         for name, array in w.items():
@@ -124,11 +146,8 @@ def jina_names(settings):
             if len(array.shape) == 1:
                 out[stored] = array
                 continue
-            base, (rows, cols) = stored.removesuffix(".weight") + ".parametrizations.weight.", array.shape
+            base = stored.removesuffix(".weight") + ".parametrizations.weight."
             out[base + "original"] = array
-            table = "_embeddings" in name
-            for part, shape in (("A", [tasks, rows, rank] if table else [tasks, rank, cols]),
-                                ("B", [tasks, rank, cols] if table else [tasks, rows, rank])):
-                out[f"{base}0.lora_{part}"] = Array(shape, lambda i: 0.1 * (i % 7))
+            out[base + "0.lora_A"], out[base + "0.lora_B"] = jina_adapters(settings, name, array.shape)
         return out
     return names

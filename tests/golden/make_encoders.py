@@ -517,6 +517,10 @@ def make(name, case):
         out["query"], out["scores"] = QUERY, [score(case, weights, rows) for rows in hidden]
     else:
         out["vectors"] = base64_floats(pool(case, rows, dense) for rows in hidden)
+    for task, task_name in enumerate(settings.get("lora_adaptations", [])):
+        changed = encoder_experts.with_task(settings, weights, task)
+        rows = [case.hidden(settings, changed, ids, case.tokenizer.separator) for ids in tokens]
+        out.setdefault("tasks", {})[task_name] = [base64_floats(one) for one in rows]
     if hasattr(case.tokenizer, "vectors"):
         out["tokenized"] = case.tokenizer.vectors()
     write_json(folder / "encoded.json", out)

@@ -16,6 +16,7 @@
 #include "models/convert/format_choice.h"
 #include "models/convert/matrix_scales.h"
 #include "models/convert/output.h"
+#include "models/convert/task_adapters.h"
 #include "models/layer_mixers.h"
 
 namespace millrace {
@@ -146,6 +147,13 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   if (input.spec.encoder && !input.is_gguf() && gguf && options.pooling_type) {
     MILLRACE_TRY(input.pooling_type, options.pooling_type(input.files));
   }
+  std::string task_prefix;
+  if (!options.task.empty()) {
+    if (!gguf)
+      return Error::user(
+          fmt::format("--task {}: a folder would hold the adapters, too; write a .gguf file", options.task));
+    MILLRACE_TRY(task_prefix, merge_task_adapters(input.files, options.task));
+  }
   MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
 
   target.layers = std::ssize(input.spec.layers);
@@ -155,6 +163,9 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   ConvertReport report;
   report.input_kind = input.kind_name();
   report.output_kind = gguf ? "gguf" : "huggingface";
+  if (!task_prefix.empty())
+    report.notes.push_back(
+        fmt::format("texts of the task {} begin with '{}', which clients must add", options.task, task_prefix));
   MILLRACE_TRY(ConversionPlan plan, plan_conversion(input, gguf, target, report));
   if (!options.importance.empty()) MILLRACE_TRY_VOID(weight_tensors(options, target.format, gguf, plan, report));
   if (gguf) {

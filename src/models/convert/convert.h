@@ -29,6 +29,7 @@ struct ConvertOptions {
   ModelOpener open = open_model_files;   // opens `input`, unless that is a checkpoint
   // Returns GGUF's number of an encoder's pooling, from the folder's files. Null: the output states no pooling.
   std::function<Result<int64_t>(const ModelFiles&)> pooling_type;
+  std::string task;        // adds the folder's adapters of this task to its matrices (task_adapters.h); empty: none
   std::string importance;  // importance matrix whose weights the rounding minimizes errors with; empty: none
 };
 

@@ -115,9 +115,10 @@ Wrong check_adapter_task(Call& call) {
   const auto& config = *call.served().model->parts().files->config;
   const auto tasks = config.find("lora_adaptations");
   if (tasks == config.end()) return std::nullopt;
-  return ApiError::unsupported("task", fmt::format("the adapters of this model's tasks ({}) are not supported; omit it "
-                                                   "for vectors of the model without adapters",
-                                                   tasks->dump()));
+  return ApiError::unsupported("task",
+                               fmt::format("the adapters of this model's tasks ({}) are not applied; omit it, or "
+                                           "serve a file of millrace convert --task",
+                                           tasks->dump()));
 }
 
 Wrong embed_openai(Call& call, const Exchange& exchange) {
