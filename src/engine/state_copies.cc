@@ -23,6 +23,8 @@ void StateCopies::begin(LiveStream& stream) const {
   set_next(stream);
 }
 
+void StateCopies::loaded(LiveStream& stream) const { set_next(stream); }
+
 void StateCopies::want(LiveStream& donor, int64_t tokens) const {
   if (!cache_.copies_states() || !donor.sequence.prefix.caches) return;
   std::vector<int64_t>& branches = donor.states.branches;
@@ -77,6 +79,7 @@ void StateCopies::store(LiveStream& stream) {
   PrefixIndex& index = *cache_.index();
   const auto first = [&](int64_t tokens) { return std::span(s.tokens).first(static_cast<size_t>(tokens)); };
   cache_.insert(stream);
+  if (place_of(stream, s.computed) != StatePlace::answer) cache_.share_state(s);
   if (!index.store_state(first(s.computed), s.prefix.scope, slot_values(pool_.states(), s.kv.state))) return;
   const int64_t before = std::exchange(points.last, s.computed);
   if (before == 0) return;

@@ -15,7 +15,12 @@ PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
       clock_(options.clock),
       leaving_(options.leaving),
       tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()),
-      states_(pool.states(), options.states, tree_),
+      states_(pool.states(), options.states, tree_,
+              options.state_leaving ? std::function<void(Node, StateId)>(
+                                          [this, leaving = options.state_leaving](Node node, StateId slot) {
+                                            leaving(entries_[static_cast<size_t>(node)].key, slot);
+                                          })
+                                    : nullptr),
       turn_(static_cast<size_t>(pool.groups() - 1)) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
@@ -106,6 +111,26 @@ bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, 
   const std::vector<Node> path = path_of(tokens, tenant);
   const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
   return stored > 0 && stored == std::ssize(tokens) && states_.store(path, stored, state);
+}
+
+void PrefixIndex::adopt_state(std::span<const TokenId> tokens, uint64_t tenant, StateId slot) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
+  if (stored > 0 && stored == std::ssize(tokens))
+    states_.adopt(path, stored, slot);
+  else
+    states_.take_back(slot);
+}
+
+std::vector<BlockId> PrefixIndex::share(std::span<const TokenId> tokens, uint64_t tenant, int64_t first, int64_t end) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  assert(end <= std::ssize(path));
+  std::vector<BlockId> blocks;
+  for (int64_t i = first; i < end; ++i) {
+    blocks.push_back(entries_[static_cast<size_t>(path[static_cast<size_t>(i)])].block);
+    pool_.share(blocks.back());
+  }
+  return blocks;
 }
 
 void PrefixIndex::replace_state(std::span<const TokenId> tokens, uint64_t tenant) {

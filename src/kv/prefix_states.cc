@@ -31,21 +31,24 @@ size_t PrefixStates::choose_victim() {
   return evictor_->victim(uses_);
 }
 
-StateId PrefixStates::take_slot(std::span<const float> state) {
+StateId PrefixStates::take_slot() {
   if (held() >= pool_.copies()) {
     if (size() == 0) return kNone;
-    drop(choose_victim());
-    ++stats_.evicted;
+    evict(choose_victim());
   }
   const auto slot = pool_.allocate();
-  if (!slot.ok()) return kNone;
-  std::ranges::copy(state, slot_values(pool_, *slot).begin());
-  return *slot;
+  return slot.ok() ? *slot : kNone;
+}
+
+StateId PrefixStates::lend() {
+  const StateId slot = take_slot();
+  if (slot != kNone) ++lent_;
+  return slot;
 }
 
 StateId PrefixStates::lend(std::span<const float> state) {
-  const StateId slot = take_slot(state);
-  if (slot != kNone) ++lent_;
+  const StateId slot = lend();
+  if (slot != kNone) std::ranges::copy(state, slot_values(pool_, slot).begin());
   return slot;
 }
 
@@ -54,15 +57,31 @@ void PrefixStates::take_back(StateId slot) {
   --lent_;
 }
 
+bool PrefixStates::use_again(Node node) {
+  const int64_t index = index_of(node);
+  if (index >= 0) copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
+  return index >= 0;
+}
+
 bool PrefixStates::store(std::span<const Node> path, int64_t tokens, std::span<const float> state) {
   assert(needed() && !path.empty());
-  const Node node = path.back();
-  if (const int64_t index = index_of(node); index >= 0) {
-    copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
-    return true;
-  }
-  const StateId slot = take_slot(state);
+  if (use_again(path.back())) return true;
+  const StateId slot = take_slot();
   if (slot == kNone) return false;
+  std::ranges::copy(state, slot_values(pool_, slot).begin());
+  add(path, tokens, slot);
+  return true;
+}
+
+void PrefixStates::adopt(std::span<const Node> path, int64_t tokens, StateId slot) {
+  assert(needed() && !path.empty());
+  if (use_again(path.back())) return take_back(slot);
+  --lent_;
+  add(path, tokens, slot);
+}
+
+void PrefixStates::add(std::span<const Node> path, int64_t tokens, StateId slot) {
+  const Node node = path.back();
   Copy copy{node, slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
   const int64_t above = usable(path.first(path.size() - 1));
   if (above > 0) copy.above = path[static_cast<size_t>(above - 1)];
@@ -76,7 +95,6 @@ bool PrefixStates::store(std::span<const Node> path, int64_t tokens, std::span<c
   indices_[static_cast<size_t>(node)] = static_cast<int32_t>(copies_.size());
   copies_.push_back(copy);
   ++stats_.stored;
-  return true;
 }
 
 void PrefixStates::hit(Node node) {
@@ -97,8 +115,12 @@ void PrefixStates::replace(Node node) {
 
 void PrefixStates::erase(Node node) {
   const int64_t index = index_of(node);
-  if (index < 0) return;
-  drop(static_cast<size_t>(index));
+  if (index >= 0) evict(static_cast<size_t>(index));
+}
+
+void PrefixStates::evict(size_t index) {
+  if (leaving_) leaving_(copies_[index].node, copies_[index].slot);
+  drop(index);
   ++stats_.evicted;
 }
 

@@ -126,6 +126,62 @@ TEST_F(PrefixStateTest, TheSlotsBoundTheCopies) {
   EXPECT_EQ(pool_->states().free(), 0);
 }
 
+// A slot is filled by its borrower, and becomes the copy.
+TEST_F(PrefixStateTest, ALentSlotBecomesACopy) {
+  start("last", 2);
+  const auto tokens = text(0, 16);
+  compute(tokens, {8});
+  const auto lent = [&](float value) {
+    const StateId slot = index_->states().lend();
+    EXPECT_GE(slot, 0);
+    *pool_->states().values(1, slot) = value;
+    return slot;
+  };
+  index_->adopt_state(tokens, 0, lent(16));
+  EXPECT_EQ(index_->states().held(), 2);
+  EXPECT_EQ(found(tokens), 16);
+  EXPECT_EQ(found(std::span(tokens).first(15)), 8);
+  EXPECT_EQ(found(tokens), 16);
+  index_->adopt_state(tokens, 0, lent(99));  // the slot of the oldest copy, that behind 8 tokens
+  EXPECT_EQ(found(tokens), 16) << "the copy that was there stays";
+  EXPECT_EQ(index_->states().held(), 1);
+  index_->adopt_state(text(100, 16), 0, lent(99));
+  EXPECT_EQ(index_->states().held(), 1) << "there are no such blocks";
+  EXPECT_EQ(pool_->states().free(), 1);
+}
+
+TEST_F(PrefixStateTest, BlocksAreSharedByTheirPlace) {
+  start("last", 2);
+  const auto tokens = text(0, 16);
+  compute(tokens, {});
+  const std::vector<BlockId> some = index_->share(tokens, 0, 1, 3), all = index_->share(tokens, 0, 0, 4);
+  EXPECT_EQ(some, (std::vector<BlockId>{all[1], all[2]}));
+  EXPECT_EQ(pool_->references(all[0]), 2);
+  EXPECT_EQ(pool_->references(all[2]), 3);
+  for (const BlockId block : some) pool_->release(block);
+  for (const BlockId block : all) pool_->release(block);
+}
+
+// Evicted copies are handed on with the key of their block; replaced ones are not.
+TEST_F(PrefixStateTest, EvictedCopiesAreHandedOn) {
+  start("last", 2);
+  std::vector<std::pair<uint64_t, float>> left;
+  index_ = std::make_unique<PrefixIndex>(
+      *pool_, PrefixIndexOptions{.states = evictor_.get(), .state_leaving = [&](const PrefixKey& key, StateId slot) {
+                                   left.emplace_back(key.low, *pool_->states().values(1, slot));
+                                 }});
+  const auto a = text(0, 16), b = text(100, 16);
+  const auto keys = prefix_chain(a, kBlock, 0);
+  compute(a, {8, 16});
+  compute(b, {12});
+  EXPECT_EQ(left, (std::vector<std::pair<uint64_t, float>>{{keys[1].key.low, 8}})) << "displaced";
+  index_->replace_state(std::span(b).first(12), 0);
+  EXPECT_EQ(left.size(), 1u) << "replaced";
+  EXPECT_EQ(index_->evict(8), 8);
+  EXPECT_EQ(left.size(), 2u);
+  EXPECT_EQ(left.back(), (std::pair<uint64_t, float>{keys[3].key.low, 16}));
+}
+
 TEST_F(PrefixStateTest, ACopyGoesWithItsBlock) {
   start("last", 4);
   const auto tokens = text(0, 16);
