@@ -79,11 +79,8 @@ std::function<void(const PrefixKey&, StateId)> PrefixCache::state_hook() {
   };
 }
 
-void PrefixCache::share_state(const Sequence& s) {
-  if (!store_ || !store_->is_shared()) return;
-  const auto computed = std::span(s.tokens).first(static_cast<size_t>(s.computed));
-  const auto chain = prefix_chain(computed, block_tokens_, s.prefix.scope);
-  store_->put_state({chain.back().key, s.kv.state}, false);
+void PrefixCache::share_state(PrefixTree::Node node, StateId state) {
+  if (store_ && store_->is_shared()) store_->put_state({index_->key_of(node), state}, false);
 }
 
 uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters, bool has_parts, int64_t layers) {
@@ -107,12 +104,12 @@ int64_t PrefixCache::stored_tokens(const Sequence& s) const {
          block_tokens_;
 }
 
-void PrefixCache::insert(const LiveStream& stream) {
+std::vector<PrefixTree::Node> PrefixCache::insert(const LiveStream& stream) {
   const Sequence& s = stream.sequence;
-  if (!s.prefix.caches || s.computed == 0) return;
+  if (!s.prefix.caches || s.computed == 0) return {};
   std::vector<PrefixBlocks> groups{{s.kv.blocks, s.kv.dead_blocks}};
   for (const WindowBlocks& window : s.kv.windows) groups.push_back({window.blocks, window.dead});
-  index_->insert_groups(std::span(s.tokens).first(static_cast<size_t>(s.shareable())), groups, s.prefix.scope,
+  return index_->insert_groups(std::span(s.tokens).first(static_cast<size_t>(s.shareable())), groups, s.prefix.scope,
                                s.request.keep_seconds, stream.importance);
 }
 

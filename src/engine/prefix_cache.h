@@ -44,10 +44,10 @@ class PrefixCache {
   // Like known_tokens(), but also counts blocks after the last copy of a recurrent state, which cannot continue a
   // stream by themselves.
   int64_t stored_tokens(const Sequence& sequence) const;
-  // Inserts the full blocks that the stream has computed. The stream keeps them, too.
-  void insert(const LiveStream& stream);
-  // Copies the stream's state to the store, if other engines read it at the same time.
-  void share_state(const Sequence& sequence);
+  // Inserts the full blocks that the stream has computed. The stream keeps them, too. Returns their nodes.
+  std::vector<PrefixTree::Node> insert(const LiveStream& stream);
+  // Copies the state behind a node's block to the store, if other engines read the store at the same time.
+  void share_state(PrefixTree::Node node, StateId state);
   void add_stats(EngineStats& stats) const;
 
  private:

@@ -40,6 +40,7 @@ std::vector<Node> PrefixIndex::path_of(std::span<const TokenId> tokens, uint64_t
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto piece = tokens.subspan(begin, block_tokens);
     above = next_key(above, piece);
+    ++hashed_;
     parent = find(above, parent, tenant, piece);
     if (parent == PrefixTree::kNone) break;
     path.push_back(parent);
@@ -113,6 +114,10 @@ bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, 
   return stored > 0 && stored == std::ssize(tokens) && states_.store(path, stored, state);
 }
 
+bool PrefixIndex::store_state_behind(std::span<const Node> path, std::span<const float> state) {
+  return !path.empty() && states_.store(path, std::ssize(path) * pool_.layout().block_tokens, state);
+}
+
 void PrefixIndex::adopt_state(std::span<const TokenId> tokens, uint64_t tenant, StateId slot) {
   const std::vector<Node> path = path_of(tokens, tenant);
   const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
@@ -149,8 +154,9 @@ void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlo
   }
 }
 
-void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant,
-                                double keep_seconds, std::span<const float> importance) {
+std::vector<Node> PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups,
+                                             uint64_t tenant, double keep_seconds, std::span<const float> importance) {
+  std::vector<Node> path;
   const std::span<const BlockId> blocks = groups.front().blocks;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
@@ -160,10 +166,11 @@ void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const
   for (size_t i = 0; (i + 1) * block_tokens <= tokens.size() && i < blocks.size(); ++i) {
     const auto piece = tokens.subspan(i * block_tokens, block_tokens);
     above = next_key(above, piece);
+    ++hashed_;
     Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) {
-      if (nodes_.contains(above)) return;  // a collision: leave the other chain alone
-      if (i < static_cast<size_t>(groups.front().dead)) return;
+      if (nodes_.contains(above)) break;  // a collision: leave the other chain alone
+      if (i < static_cast<size_t>(groups.front().dead)) break;
       pool_.share(blocks[i]);
       node = tree_.add(parent, keep_until);
       if (node >= static_cast<Node>(entries_.size())) entries_.resize(static_cast<size_t>(node) + 1);
@@ -177,7 +184,9 @@ void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const
     add_windows(node, i, groups);
     if (i < importance.size()) tree_.weigh(node, static_cast<double>(importance[i]));
     parent = node;
+    path.push_back(node);
   }
+  return path;
 }
 
 void PrefixIndex::erase(Node leaf) {
@@ -248,6 +257,7 @@ void PrefixIndex::clear() {
 PrefixStats PrefixIndex::stats() const {
   PrefixStats stats = stats_;
   stats.blocks = tree_.stats();
+  stats.hashed = hashed_;
   return stats;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdlib>
 
 namespace millrace {
 
@@ -85,16 +86,30 @@ void PrefixStates::add(std::span<const Node> path, int64_t tokens, StateId slot)
   Copy copy{node, slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
   const int64_t above = usable(path.first(path.size() - 1));
   if (above > 0) copy.above = path[static_cast<size_t>(above - 1)];
-  for (Copy& other : copies_) {
-    if (other.above != copy.above || other.use.tokens <= tokens) continue;
-    Node before = tree_.parent(other.node);
-    while (before != node && before != copy.above) before = tree_.parent(before);
-    if (before == node) other.above = node;
-  }
+  put_above(copy);
   if (std::ssize(indices_) <= node) indices_.resize(static_cast<size_t>(node) + 1, -1);
   indices_[static_cast<size_t>(node)] = static_cast<int32_t>(copies_.size());
   copies_.push_back(copy);
   ++stats_.stored;
+}
+
+// Copies below the new one have it above them from now on; those had the same copy above them as the new one. A walk
+// towards the root ends at a node that an earlier walk has visited, so no node is visited twice.
+void PrefixStates::put_above(const Copy& copy) {
+  if (tree_.children(copy.node) == 0) return;
+  visits_.resize(static_cast<size_t>(tree_.slots()));
+  ++round_;
+  for (Copy& other : copies_) {
+    if (other.above != copy.above || other.use.tokens <= copy.use.tokens) continue;
+    walk_.clear();
+    Node node = tree_.parent(other.node);
+    const auto visited = [&] { return std::abs(visits_[static_cast<size_t>(node)]) == round_; };
+    for (; node != copy.node && node != copy.above && !visited(); node = tree_.parent(node)) walk_.push_back(node);
+    const bool behind = node == copy.node || (node != copy.above && visits_[static_cast<size_t>(node)] > 0);
+    for (const Node one : walk_) visits_[static_cast<size_t>(one)] = behind ? round_ : -round_;
+    stats_.walked += std::ssize(walk_);
+    if (behind) other.above = copy.node;
+  }
 }
 
 void PrefixStates::hit(Node node) {

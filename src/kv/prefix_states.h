@@ -23,6 +23,7 @@ struct PrefixStateStats {
   int64_t replaced = 0;  // dropped because their stream stored a later one
   int64_t evicted = 0;   // dropped for another copy, or with the block before them
   int64_t hits = 0;
+  int64_t walked = 0;  // nodes that were visited to find the copies below new ones
 };
 
 // The values of one slot, of all layers.
@@ -75,6 +76,7 @@ class PrefixStates {
   int64_t index_of(Node node) const;
   bool use_again(Node node);  // false: the node has no copy
   void add(std::span<const Node> path, int64_t tokens, StateId slot);
+  void put_above(const Copy& copy);
   void evict(size_t index);
   void drop(size_t index);
   size_t choose_victim();
@@ -87,6 +89,10 @@ class PrefixStates {
   std::vector<Copy> copies_;
   std::vector<int32_t> indices_;  // by node: its copy in copies_; -1: none
   std::vector<StateUse> uses_;    // one for each copy, while a victim is chosen
+  // By node, while put_above() runs: its `round_` if the node was visited, negative if it is not below the new copy.
+  std::vector<int64_t> visits_;
+  std::vector<Node> walk_;
+  int64_t round_ = 0;
   int64_t lent_ = 0;
   int64_t clock_ = 0;
   PrefixStateStats stats_;

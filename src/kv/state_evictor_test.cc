@@ -182,6 +182,54 @@ TEST_F(PrefixStateTest, EvictedCopiesAreHandedOn) {
   EXPECT_EQ(left.back(), (std::pair<uint64_t, float>{keys[3].key.low, 16}));
 }
 
+// A prompt is hashed once where blocks and their state are stored.
+TEST_F(PrefixStateTest, StoringAStateHashesAPromptOnce) {
+  start("last", 2);
+  const auto tokens = text(0, 400);
+  std::vector<BlockId> blocks;
+  const auto store = [&](int64_t count) {
+    for (int64_t i = std::ssize(blocks); i < count; ++i) blocks.push_back(*pool_->allocate());
+    const PrefixBlocks group{blocks};
+    const auto path = index_->insert_groups(std::span(tokens).first(static_cast<size_t>(count * kBlock)), {&group, 1});
+    EXPECT_EQ(std::ssize(path), count);
+    *pool_->states().values(1, own_) = static_cast<float>(count * kBlock);
+    EXPECT_TRUE(index_->store_state_behind(path, own()));
+    if (count > 10) index_->replace_state_behind(path[static_cast<size_t>(count - 11)]);
+    EXPECT_EQ(index_->key_of(path.back()), prefix_chain(tokens, kBlock, 0)[static_cast<size_t>(count - 1)].key);
+  };
+  store(10);
+  EXPECT_EQ(index_->stats().hashed, 10);
+  store(20);
+  EXPECT_EQ(index_->stats().hashed, 30);
+  EXPECT_EQ(index_->states().size(), 1);
+  EXPECT_EQ(found(tokens), 80);
+  for (const BlockId block : blocks) pool_->release(block);
+}
+
+// 30 copies on one path of 30 blocks, the last one first: each walk ends where an earlier one has been.
+TEST_F(PrefixStateTest, CopiesAreOrderedInLinearTime) {
+  start("marconi", 31);
+  const auto tokens = text(0, 40 * kBlock);
+  std::vector<int64_t> points;
+  for (int64_t i = 40; i > 10; --i) points.push_back(i * kBlock);
+  compute(tokens, points);
+  EXPECT_EQ(index_->states().stats().walked, 0) << "each copy is directly before the next one";
+  compute(tokens, {kBlock});
+  EXPECT_EQ(index_->states().stats().walked, 9) << "only the first of the copies behind it has it before it";
+  // Branches that share 20 blocks: a copy at the tenth is before all of them.
+  start("marconi", 31);
+  std::vector<TokenId> branch = text(1000, 20 * kBlock);
+  for (TokenId i = 0; i < 2; ++i) {
+    branch.resize(20 * kBlock);
+    for (const TokenId token : text(2000 + 100 * i, 2 * kBlock)) branch.push_back(token);
+    compute(branch, {22 * kBlock});
+  }
+  compute(branch, {10 * kBlock});
+  EXPECT_EQ(index_->states().stats().walked, 10 + 2) << "the shared blocks once, and one block of each branch";
+  const auto copies = index_->states().size();
+  EXPECT_EQ(copies, 3);
+}
+
 TEST_F(PrefixStateTest, ACopyGoesWithItsBlock) {
   start("last", 4);
   const auto tokens = text(0, 16);
