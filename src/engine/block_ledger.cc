@@ -179,9 +179,8 @@ bool BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
     for (BlockId block : prefix.blocks) pool_.release(block);
     return false;
   }
-  kv.blocks.assign(prefix.blocks.begin(), prefix.blocks.end());
-  for (BlockId block : prefix.blocks) hold(block);
-  kv.shared_blocks = std::ssize(prefix.blocks);
+  kv.blocks.clear();
+  extend(stream, prefix.blocks);
   if (prefix.state >= 0) pool_.states().copy(prefix.state, kv.state);
   kv.windows.resize(prefix.windows.size());
   for (size_t i = 0; i < prefix.windows.size(); ++i) {
@@ -190,6 +189,21 @@ bool BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
     kv.windows[i].dead = window.dead;
   }
   return true;
+}
+
+void BlockLedger::extend(LiveStream& stream, std::span<const BlockId> blocks) {
+  KvState& kv = stream.sequence.kv;
+  for (const BlockId block : blocks) {
+    hold(block);
+    kv.blocks.push_back(block);
+  }
+  kv.shared_blocks = std::ssize(kv.blocks);
+}
+
+void BlockLedger::cut(LiveStream& stream, int64_t blocks) {
+  KvState& kv = stream.sequence.kv;
+  for (; std::ssize(kv.blocks) > blocks; kv.blocks.pop_back()) drop(kv.blocks.back());
+  kv.shared_blocks = std::min(kv.shared_blocks, blocks);
 }
 
 bool BlockLedger::may_share(const Sequence& owner, int64_t tokens) const {
@@ -353,7 +367,7 @@ Result<void> BlockLedger::check(const StreamTable& streams) const {
   for (const auto& [id, stream] : streams) {
     tables.add(stream->sequence);
     MILLRACE_TRY_VOID(check_stream(stream->sequence, pool_));
-    for (const StateId slot : {stream->sequence.kv.state, stream->states.fork_slot})
+    for (const StateId slot : {stream->sequence.kv.state, stream->states.fork_slot, stream->load.state})
       if (slot >= 0) ++states[static_cast<size_t>(slot)];
     for (const StateMark& mark : stream->sequence.kv.marks) ++states[static_cast<size_t>(mark.slot)];
   }

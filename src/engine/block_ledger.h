@@ -42,6 +42,10 @@ class BlockLedger {
   void adopt(LiveStream& stream, std::span<const BlockId> blocks) {
     adopt(stream, PrefixMatch{{blocks.begin(), blocks.end()}, {}, PrefixStates::kNone});
   }
+  // Appends blocks to the stream's table, which other streams may hold too. The caller has taken a reference to each.
+  void extend(LiveStream& stream, std::span<const BlockId> blocks);
+  // Returns all blocks of the stream's table behind the first `blocks`. Its pool has one group.
+  void cut(LiveStream& stream, int64_t blocks);
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which the owner has, too. Full
   // blocks are shared, the partly filled one is copied. If there is no block for the copy, its tokens remain to be
   // computed. A recurrent state covers all the owner's tokens; if `tokens` is fewer, nothing is taken over. With a

@@ -25,6 +25,7 @@ struct BeamGroup;
 struct PrefixLookup {
   TierTicket ticket = 0;  // 0: no lookup
   int64_t deadline = 0;   // on the engine's clock, ns; then the stream computes its tokens
+  int64_t held = 0;       // blocks behind the computed tokens that the prefix index has, without a state behind them
 
   bool active() const { return ticket != 0; }
 };
@@ -33,11 +34,13 @@ struct PrefixLookup {
 struct PrefixLoad {
   TierTicket ticket = 0;  // 0: no load
   int64_t blocks = 0;
+  int64_t held = 0;      // the first of these blocks are those of the prefix index, and are not loaded
   int64_t from = 0;      // tokens before the loaded blocks
   int64_t left_out = 0;  // tokens among the loaded ones that are not loaded
   int64_t deadline = 0;  // as above
   bool late = false;     // given up during a pass; the store has forgotten the ticket
   int64_t arrived = 0;   // late: leading blocks that had arrived by then
+  StateId state = -1;    // slot, lent by the prefix index, that receives the recurrent state; -1: none
 
   bool active() const { return ticket != 0; }
 };

@@ -17,6 +17,10 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   // have slots for copies of states.
   const bool copies = layout.recurrent() && loop.kv().states().copies() > 0;
   if (!options.prefix_cache || !(layout.prefixes_shared() || copies)) {
+    if (plan.store && options.prefix_cache)
+      return Error::user(
+          "KV store: holds blocks of the prefix cache, which has no memory for copies of the recurrent states; raise "
+          "the state cache or the memory budget");
     if (plan.store) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }
@@ -37,7 +41,8 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
                                                                               .evictor = evictor,
                                                                               .clock = loop.clock,
                                                                               .states = cache->state_evictor_.get(),
-                                                                              .leaving = cache->store_hook()});
+                                                                              .leaving = cache->store_hook(),
+                                                                              .state_leaving = cache->state_hook()});
   const bool packs = plan.store && (by_importance(*plan.store) || cache->store_->wants_importance());
   if (plan.store && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
@@ -49,8 +54,9 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
 PrefixCache::~PrefixCache() {
   if (!store_ || !index_) return;
   closing_ = true;
-  const int64_t capacity = store_->stats().capacity;
-  closing_skips_ = capacity < 0 ? 0 : index_->size() - capacity;
+  const PrefixStoreStats stats = store_->stats();
+  closing_skips_ =
+      stats.capacity < 0 ? 0 : index_->size() + index_->states().size() * stats.state_blocks - stats.capacity;
   index_.reset();
 }
 
@@ -61,6 +67,20 @@ std::function<void(const ChainLink&, BlockId)> PrefixCache::store_hook() {
     if (closing_ && closing_skips_-- > 0) return;
     store_->put(link, block, closing_);
   };
+}
+
+std::function<void(const PrefixKey&, StateId)> PrefixCache::state_hook() {
+  if (!store_) return {};
+  return [this](const PrefixKey& behind, StateId slot) {
+    if (closing_ && closing_skips_ > 0)
+      closing_skips_ -= store_->stats().state_blocks;
+    else
+      store_->put_state({behind, slot}, closing_);
+  };
+}
+
+void PrefixCache::share_state(PrefixTree::Node node, StateId state) {
+  if (store_ && store_->is_shared()) store_->put_state({index_->key_of(node), state}, false);
 }
 
 uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters, bool has_parts, int64_t layers) {
@@ -84,13 +104,13 @@ int64_t PrefixCache::stored_tokens(const Sequence& s) const {
          block_tokens_;
 }
 
-void PrefixCache::insert(const LiveStream& stream) {
+std::vector<PrefixTree::Node> PrefixCache::insert(const LiveStream& stream) {
   const Sequence& s = stream.sequence;
-  if (!s.prefix.caches || s.computed == 0) return;
+  if (!s.prefix.caches || s.computed == 0) return {};
   std::vector<PrefixBlocks> groups{{s.kv.blocks, s.kv.dead_blocks}};
   for (const WindowBlocks& window : s.kv.windows) groups.push_back({window.blocks, window.dead});
-  index_->insert_groups(std::span(s.tokens).first(static_cast<size_t>(s.shareable())), groups, s.prefix.scope,
-                        s.request.keep_seconds, stream.importance);
+  return index_->insert_groups(std::span(s.tokens).first(static_cast<size_t>(s.shareable())), groups, s.prefix.scope,
+                               s.request.keep_seconds, stream.importance);
 }
 
 void PrefixCache::add_stats(EngineStats& stats) const {

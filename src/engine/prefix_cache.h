@@ -1,5 +1,6 @@
 // PrefixCache: the prefix index with its scopes, and the prefix store behind it, if there is one. Blocks that the index
-// evicts are handed to the store, and when the cache is destroyed, so are those that the index still has.
+// evicts are handed to the store, and when the cache is destroyed, so are those that the index still has. Copies of
+// recurrent states are handed to the store in the same cases.
 #pragma once
 
 #include <functional>
@@ -43,13 +44,16 @@ class PrefixCache {
   // Like known_tokens(), but also counts blocks after the last copy of a recurrent state, which cannot continue a
   // stream by themselves.
   int64_t stored_tokens(const Sequence& sequence) const;
-  // Inserts the full blocks that the stream has computed. The stream keeps them, too.
-  void insert(const LiveStream& stream);
+  // Inserts the full blocks that the stream has computed. The stream keeps them, too. Returns their nodes.
+  std::vector<PrefixTree::Node> insert(const LiveStream& stream);
+  // Copies the state behind a node's block to the store, if other engines read the store at the same time.
+  void share_state(PrefixTree::Node node, StateId state);
   void add_stats(EngineStats& stats) const;
 
  private:
   explicit PrefixCache(const KvPool& pool) : block_tokens_(pool.layout().block_tokens), state_stride_(block_tokens_) {}
   std::function<void(const ChainLink&, BlockId)> store_hook();
+  std::function<void(const PrefixKey&, StateId)> state_hook();
 
   int64_t block_tokens_;
   int64_t state_stride_;

@@ -33,24 +33,10 @@ void PrefixService::find(LiveStream& stream) {
       cache_.index()->match_groups(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), s.prefix.scope);
   ledger_.adopt(stream, shared);
   s.computed = s.kv.shared_blocks * cache_.block_tokens();
-  mark_shared(s);
+  lists_.mark_shared(s);
   ledger_.give_back(stream);
   states_.begin(stream);
   loads_.start(stream);
-}
-
-// The streams whose own blocks those were share them from now on. The index may have a later block of one stream and an
-// earlier one of another.
-void PrefixService::mark_shared(const Sequence& found) {
-  for (const auto* list : {&lists_.running(), &lists_.leaving()}) {
-    for (const StreamPtr& other : *list) {
-      KvState& o = other->sequence.kv;
-      int64_t i = std::min(std::ssize(o.blocks), std::ssize(found.kv.blocks));
-      while (i > o.shared_blocks && o.blocks[static_cast<size_t>(i - 1)] != found.kv.blocks[static_cast<size_t>(i - 1)])
-        --i;
-      o.shared_blocks = std::max(o.shared_blocks, i);
-    }
-  }
 }
 
 // False: no other running stream has more of this one's beginning than the index. What the donor has computed already

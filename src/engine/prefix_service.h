@@ -34,7 +34,6 @@ class PrefixService {
   bool wait_for_donor(LiveStream& stream);
   void end_wait(LiveStream& stream, bool again);
   void find(LiveStream& stream);
-  void mark_shared(const Sequence& found);
 
   StreamLists& lists_;
   BlockLedger& ledger_;

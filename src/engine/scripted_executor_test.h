@@ -135,7 +135,7 @@ class ScriptedTier final : public KvTier {
 class ScriptedStore final : public PrefixStore {
  public:
   ScriptedStore(Script& script, KvPool& pool, ManualClock& clock) : script_(script), pool_(pool), clock_(clock) {}
-  TierTicket lookup(std::span<const ChainLink> chain) override {
+  TierTicket lookup(std::span<const ChainLink> chain, int64_t) override {
     ++script_.lookups;
     int64_t found = 0;
     while (found < std::ssize(chain) && holds(chain[static_cast<size_t>(found)])) ++found;
@@ -165,7 +165,7 @@ class ScriptedStore final : public PrefixStore {
     const auto found = script_.importance.find(link.tokens.front());
     return found == script_.importance.end() ? 0 : found->second;
   }
-  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) override {
+  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into, const StateBehind&) override {
     EXPECT_EQ(chain.size(), into.size());
     Load load;
     std::string text;

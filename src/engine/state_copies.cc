@@ -23,6 +23,8 @@ void StateCopies::begin(LiveStream& stream) const {
   set_next(stream);
 }
 
+void StateCopies::loaded(LiveStream& stream) const { set_next(stream); }
+
 void StateCopies::want(LiveStream& donor, int64_t tokens) const {
   if (!cache_.copies_states() || !donor.sequence.prefix.caches) return;
   std::vector<int64_t>& branches = donor.states.branches;
@@ -75,13 +77,15 @@ void StateCopies::store(LiveStream& stream) {
   const Sequence& s = stream.sequence;
   StatePoints& points = stream.states;
   PrefixIndex& index = *cache_.index();
-  const auto first = [&](int64_t tokens) { return std::span(s.tokens).first(static_cast<size_t>(tokens)); };
-  cache_.insert(stream);
-  if (!index.store_state(first(s.computed), s.prefix.scope, slot_values(pool_.states(), s.kv.state))) return;
+  const std::vector<PrefixTree::Node> path = cache_.insert(stream);
+  const int64_t block_tokens = cache_.block_tokens();
+  if (std::ssize(path) * block_tokens != s.computed) return;
+  if (place_of(stream, s.computed) != StatePlace::answer) cache_.share_state(path.back(), s.kv.state);
+  if (!index.store_state_behind(path, slot_values(pool_.states(), s.kv.state))) return;
   const int64_t before = std::exchange(points.last, s.computed);
   if (before == 0) return;
   if (!cache_.state_evictor().keeps(place_of(stream, before), before / cache_.state_stride()))
-    index.replace_state(first(before), s.prefix.scope);
+    index.replace_state_behind(path[static_cast<size_t>(before / block_tokens - 1)]);
 }
 
 }  // namespace millrace

@@ -22,6 +22,8 @@ class StateCopies {
 
   // When the stream is about to compute its tokens, some of which may have been found: sets where it takes copies.
   void begin(LiveStream& stream) const;
+  // The stream has loaded tokens, and the state behind them.
+  void loaded(LiveStream& stream) const;
   // Another stream needs a copy behind the first `tokens` tokens, more than `donor` has computed.
   void want(LiveStream& donor, int64_t tokens) const;
   // Called between two steps. Takes a copy if the stream has computed exactly KvState::state_at tokens.

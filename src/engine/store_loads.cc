@@ -8,9 +8,16 @@
 
 namespace millrace {
 
-StoreLoads::StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, double fetch)
-    : loop_(loop), lists_(lists), ledger_(ledger), cache_(cache), store_(cache.store()), fetch_(fetch) {
-  if (!store_) return;
+StoreLoads::StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache,
+                       StateCopies& states, double fetch)
+    : loop_(loop),
+      lists_(lists),
+      ledger_(ledger),
+      cache_(cache),
+      states_(states),
+      store_(cache.store()),
+      fetch_(fetch) {
+  if (!store_ || cache_.copies_states()) return;  // a chunk begins with the state of all layers
   joins_early_ = loop_.executor->home().before_attention([this](int64_t layer) { wait_layer(layer); });
 }
 
@@ -37,12 +44,20 @@ std::vector<ChainLink> StoreLoads::missing_blocks(const LiveStream& stream) cons
   return chain;
 }
 
+// Blocks behind the computed tokens that the prefix index has, without a state behind them.
+int64_t StoreLoads::held_blocks(const LiveStream& stream) const {
+  if (!cache_.copies_states()) return 0;
+  const Sequence& s = stream.sequence;
+  return std::max<int64_t>(0, cache_.stored_tokens(s) - s.computed) / loop_.limits.block_tokens;
+}
+
 void StoreLoads::start(LiveStream& stream) {
   if (!store_) return;
   stream.repair = {};
   const auto behind = missing_blocks(stream);
   if (behind.empty()) return;
-  stream.lookup = {store_->lookup(behind), deadline()};
+  const int64_t held = held_blocks(stream);
+  stream.lookup = {store_->lookup(behind, held), deadline(), held};
   stream.sequence.phase = StreamPhase::looking_up;
   ++lookups_;
   poll_lookup(stream);  // a store in this process has the answer already
@@ -54,8 +69,9 @@ void StoreLoads::poll_lookup(LiveStream& stream) {
     if (loop_.now() < stream.lookup.deadline) return;
     ++loop_.stats.store.late_lookups;
   }
+  const int64_t held = stream.lookup.held;
   end_lookup(stream);
-  if (progress.state == TierState::ready) load(stream, progress.blocks);
+  if (progress.state == TierState::ready) load(stream, progress.blocks, std::min(held, progress.blocks));
 }
 
 void StoreLoads::end_lookup(LiveStream& stream) {
@@ -65,32 +81,78 @@ void StoreLoads::end_lookup(LiveStream& stream) {
   --lookups_;
 }
 
-// Begins to load the blocks that were found, if that is faster than computing their tokens.
-void StoreLoads::load(LiveStream& stream, int64_t found) {
+// Predicts the time until blocks are loaded, behind those of the loads in flight.
+double StoreLoads::load_seconds(int64_t blocks) const {
+  return loop_.cost->load_seconds((blocks + store_->loading_blocks()) * loop_.limits.block_tokens);
+}
+
+// Takes a slot for the state, and the blocks that the prefix index has. False: there is no slot, or some of the blocks
+// have left the index.
+bool StoreLoads::begin_state(LiveStream& stream, int64_t held) {
+  Sequence& s = stream.sequence;
+  PrefixIndex& index = *cache_.index();
+  if (held_blocks(stream) < held) return false;
+  const StateId slot = index.states().lend();
+  if (slot < 0) return false;
+  const int64_t first = s.computed / loop_.limits.block_tokens;
+  const auto tokens = std::span(s.tokens).first(static_cast<size_t>(s.adoptable()));
+  ledger_.cut(stream, first);
+  ledger_.extend(stream, index.share(tokens, s.prefix.scope, first, first + held));
+  lists_.mark_shared(s);
+  stream.load = {.from = s.computed, .state = slot};
+  return true;
+}
+
+// The state has arrived with all blocks before it, which the prefix index has by now; or the load does not count.
+void StoreLoads::end_state(LiveStream& stream, bool arrived) {
+  Sequence& s = stream.sequence;
+  const StateId slot = std::exchange(stream.load.state, -1);
+  PrefixIndex& index = *cache_.index();
+  if (!arrived) {
+    index.states().take_back(slot);
+    ledger_.cut(stream, stream.load.from / loop_.limits.block_tokens);
+    return;
+  }
+  loop_.kv().states().copy(slot, s.kv.state);
+  index.adopt_state(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.prefix.scope, slot);
+  states_.loaded(stream);
+}
+
+// Begins to load the blocks that were found, if that is faster than computing their tokens. The prefix index has the
+// first `held` of them.
+void StoreLoads::load(LiveStream& stream, int64_t found, int64_t held) {
   Sequence& s = stream.sequence;
   const auto behind = missing_blocks(stream);
   const int64_t block_tokens = loop_.limits.block_tokens, first = s.computed / block_tokens;
   stream.repair = find_gap(*store_, behind, first, found);
   if (found == 0) return;
-  const auto chosen = choose_blocks(*store_, stream, std::span(behind).first(static_cast<size_t>(found)), fetch_);
-  const int64_t tokens = std::ssize(chosen) * block_tokens, end = s.computed + found * block_tokens;
-  const double load = loop_.cost->load_seconds(tokens + store_->loading_blocks() * block_tokens);
+  const auto stored = std::span(behind).subspan(static_cast<size_t>(held), static_cast<size_t>(found - held));
+  const auto chosen = choose_blocks(*store_, stream, stored, fetch_);
+  const int64_t blocks = held + std::ssize(chosen), end = s.computed + found * block_tokens;
+  const double load = load_seconds(std::ssize(chosen) + store_->stats().state_blocks);
   const double compute = loop_.cost->prefill_seconds(end, loop_.limits.batch_tokens) -
                          loop_.cost->prefill_seconds(s.computed, loop_.limits.batch_tokens);
   if (load >= compute) {
     loop_.stats.store.passed_tokens += end - s.computed;
     return;
   }
-  if (!ledger_.reserve(stream, s.computed + tokens)) return;
+  if (cache_.copies_states() && !begin_state(stream, held)) return;
+  if (!ledger_.reserve(stream, s.computed + blocks * block_tokens)) {
+    if (stream.load.state >= 0) end_state(stream, false);
+    return;
+  }
   std::vector<ChainLink> fetched;
-  for (size_t i : chosen) fetched.push_back(behind[i]);
-  if (std::ssize(fetched) == found) take_importance(*store_, stream, static_cast<size_t>(first), fetched);
-  const auto into = std::span(s.kv.blocks).subspan(static_cast<size_t>(first)).first(fetched.size());
-  stream.load = {.ticket = store_->load(fetched, into),
-                 .blocks = std::ssize(fetched),
+  for (size_t i : chosen) fetched.push_back(stored[i]);
+  if (blocks == found) take_importance(*store_, stream, static_cast<size_t>(first + held), fetched);
+  const auto into = std::span(s.kv.blocks).subspan(static_cast<size_t>(first + held)).first(fetched.size());
+  const StateId state = stream.load.state;
+  stream.load = {.ticket = store_->load(fetched, into, {behind[static_cast<size_t>(found - 1)].key, state}),
+                 .blocks = blocks,
+                 .held = held,
                  .from = s.computed,
-                 .left_out = (found - std::ssize(fetched)) * block_tokens,
-                 .deadline = deadline()};
+                 .left_out = (found - blocks) * block_tokens,
+                 .deadline = deadline(),
+                 .state = state};
   s.phase = StreamPhase::loading;
   ++loads_;
 }
@@ -103,8 +165,7 @@ bool StoreLoads::may_join(const LiveStream& stream, int64_t layers) const {
   const int64_t end = stream.load.from + stream.load.blocks * loop_.limits.block_tokens;
   StepShape next;
   next.add(end, std::min(loop_.limits.batch_tokens, s.size() - end), true, s.depth);
-  const double left = loop_.cost->load_seconds(store_->loading_blocks() * loop_.limits.block_tokens) *
-                      static_cast<double>(all - layers) / static_cast<double>(all);
+  const double left = load_seconds(0) * static_cast<double>(all - layers) / static_cast<double>(all);
   return left <= loop_.cost->step_seconds(next);
 }
 
@@ -166,12 +227,16 @@ void StoreLoads::repair_store(std::span<const StepWork> work) {
 
 // The load is ready, in whole or in part. Blocks that arrived can be shared with the next prompts at once. False: some
 // did not arrive.
-bool StoreLoads::end(LiveStream& stream, const LoadProgress& progress) {
+bool StoreLoads::end(LiveStream& stream, LoadProgress progress) {
   Sequence& s = stream.sequence;
   PrefixLoad& load = stream.load;
+  const bool with_state = load.state >= 0;
+  if (with_state) progress.blocks = progress.state_arrived ? load.blocks : 0;
   const int64_t block_tokens = loop_.limits.block_tokens, tokens = progress.blocks * block_tokens;
-  if (progress.seconds > 0 && progress.blocks == load.blocks)
-    loop_.cost->observe_load(load.blocks * block_tokens, progress.seconds);
+  if (progress.seconds > 0 && progress.blocks == load.blocks) {
+    const int64_t state_blocks = with_state ? store_->stats().state_blocks : 0;
+    loop_.cost->observe_load((load.blocks - load.held + state_blocks) * block_tokens, progress.seconds);
+  }
   loop_.stats.store.hit_tokens += tokens;
   loop_.stats.store.failed_tokens += load.blocks * block_tokens - tokens;
   if (!load.late) store_->erase(load.ticket);
@@ -190,6 +255,7 @@ bool StoreLoads::end(LiveStream& stream, const LoadProgress& progress) {
     cache_.insert(stream);
     s.kv.shared_blocks = s.computed / block_tokens;
   }
+  if (with_state) end_state(stream, tokens > 0);
   return whole;
 }
 
@@ -234,6 +300,7 @@ void StoreLoads::cancel(LiveStream& stream) {
   if (!stream.load.active()) return;
   if (!stream.load.late) store_->erase(stream.load.ticket);
   stream.sequence.computed = stream.load.from;
+  if (stream.load.state >= 0) end_state(stream, false);
   stream.load = {};
   --loads_;
 }

@@ -11,6 +11,12 @@
 //
 // In a joined step attention waits layer by layer, never beyond the load's deadline. If the chunk has run over damaged
 // or missing bytes, it does not count.
+//
+// With recurrent layers, a load has blocks and the state behind the last one, in a slot that becomes a copy of the
+// prefix index. It counts as a whole or not at all. Blocks that the index has are not loaded; it may have evicted the
+// state behind them.
+//
+//   prompt  | computed | blocks of the index | blocks of the store, state | computed ...
 #pragma once
 
 #include <span>
@@ -19,13 +25,15 @@
 #include "engine/block_ledger.h"
 #include "engine/loop_context.h"
 #include "engine/prefix_cache.h"
+#include "engine/state_copies.h"
 
 namespace millrace {
 
 class StoreLoads {
  public:
   // `fetch`: the share of a prompt's stored blocks that is loaded, in (0, 1].
-  StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, double fetch);
+  StoreLoads(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, PrefixCache& cache, StateCopies& states,
+             double fetch);
   ~StoreLoads();  // cancels the loads
   StoreLoads(const StoreLoads&) = delete;
   StoreLoads& operator=(const StoreLoads&) = delete;
@@ -58,11 +66,15 @@ class StoreLoads {
   std::vector<ChainLink> missing_blocks(const LiveStream& stream) const;
   void poll_lookup(LiveStream& stream);
   void end_lookup(LiveStream& stream);
-  void load(LiveStream& stream, int64_t found);
+  void load(LiveStream& stream, int64_t found, int64_t held);
+  double load_seconds(int64_t blocks) const;
+  int64_t held_blocks(const LiveStream& stream) const;
+  bool begin_state(LiveStream& stream, int64_t held);
+  void end_state(LiveStream& stream, bool arrived);
   void wait_layer(int64_t layer);
   void give_up(PrefixLoad& load);
   bool may_join(const LiveStream& stream, int64_t layers) const;
-  bool end(LiveStream& stream, const LoadProgress& progress);
+  bool end(LiveStream& stream, LoadProgress progress);
   bool end_partial(LiveStream& stream, const LoadProgress& progress);
   bool end_joined(LiveStream& stream);
 
@@ -70,6 +82,7 @@ class StoreLoads {
   StreamLists& lists_;
   BlockLedger& ledger_;
   PrefixCache& cache_;
+  StateCopies& states_;
   PrefixStore* store_;  // the cache's; null: there is none, and nothing is ever loaded
   double fetch_;
   bool joins_early_ = false;         // the executor can wait for a layer

@@ -82,4 +82,17 @@ void StreamLists::cancel(RequestId request) {
   }
 }
 
+// The prefix index may have a later block of one stream and an earlier one of another.
+void StreamLists::mark_shared(const Sequence& found) {
+  for (const auto* list : {&running_, &leaving_}) {
+    for (const StreamPtr& other : *list) {
+      KvState& o = other->sequence.kv;
+      int64_t i = std::min(std::ssize(o.blocks), std::ssize(found.kv.blocks));
+      while (i > o.shared_blocks && o.blocks[static_cast<size_t>(i - 1)] != found.kv.blocks[static_cast<size_t>(i - 1)])
+        --i;
+      o.shared_blocks = std::max(o.shared_blocks, i);
+    }
+  }
+}
+
 }  // namespace millrace

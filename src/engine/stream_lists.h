@@ -43,6 +43,8 @@ class StreamLists {
   // Returns true if streams may have to end before the next step: one was cancelled since the last call, or has a time
   // limit.
   bool take_end_check() { return std::exchange(cancelled_, false) || limited_ > 0; }
+  // A stream has found blocks. The running and leaving streams whose own blocks those were share them from now on.
+  void mark_shared(const Sequence& found);
   bool answers_wait() const { return waiting_answers_ > 0; }  // streams with a parent are in the queue
 
  private:

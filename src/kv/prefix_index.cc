@@ -15,7 +15,12 @@ PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
       clock_(options.clock),
       leaving_(options.leaving),
       tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()),
-      states_(pool.states(), options.states, tree_),
+      states_(pool.states(), options.states, tree_,
+              options.state_leaving ? std::function<void(Node, StateId)>(
+                                          [this, leaving = options.state_leaving](Node node, StateId slot) {
+                                            leaving(entries_[static_cast<size_t>(node)].key, slot);
+                                          })
+                                    : nullptr),
       turn_(static_cast<size_t>(pool.groups() - 1)) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
@@ -35,6 +40,7 @@ std::vector<Node> PrefixIndex::path_of(std::span<const TokenId> tokens, uint64_t
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto piece = tokens.subspan(begin, block_tokens);
     above = next_key(above, piece);
+    ++hashed_;
     parent = find(above, parent, tenant, piece);
     if (parent == PrefixTree::kNone) break;
     path.push_back(parent);
@@ -108,6 +114,30 @@ bool PrefixIndex::store_state(std::span<const TokenId> tokens, uint64_t tenant, 
   return stored > 0 && stored == std::ssize(tokens) && states_.store(path, stored, state);
 }
 
+bool PrefixIndex::store_state_behind(std::span<const Node> path, std::span<const float> state) {
+  return !path.empty() && states_.store(path, std::ssize(path) * pool_.layout().block_tokens, state);
+}
+
+void PrefixIndex::adopt_state(std::span<const TokenId> tokens, uint64_t tenant, StateId slot) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  const int64_t stored = std::ssize(path) * pool_.layout().block_tokens;
+  if (stored > 0 && stored == std::ssize(tokens))
+    states_.adopt(path, stored, slot);
+  else
+    states_.take_back(slot);
+}
+
+std::vector<BlockId> PrefixIndex::share(std::span<const TokenId> tokens, uint64_t tenant, int64_t first, int64_t end) {
+  const std::vector<Node> path = path_of(tokens, tenant);
+  assert(end <= std::ssize(path));
+  std::vector<BlockId> blocks;
+  for (int64_t i = first; i < end; ++i) {
+    blocks.push_back(entries_[static_cast<size_t>(path[static_cast<size_t>(i)])].block);
+    pool_.share(blocks.back());
+  }
+  return blocks;
+}
+
 void PrefixIndex::replace_state(std::span<const TokenId> tokens, uint64_t tenant) {
   const std::vector<Node> path = path_of(tokens, tenant);
   if (std::ssize(path) * pool_.layout().block_tokens == std::ssize(tokens) && !path.empty())
@@ -124,8 +154,9 @@ void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlo
   }
 }
 
-void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant,
-                                double keep_seconds, std::span<const float> importance) {
+std::vector<Node> PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups,
+                                             uint64_t tenant, double keep_seconds, std::span<const float> importance) {
+  std::vector<Node> path;
   const std::span<const BlockId> blocks = groups.front().blocks;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
@@ -135,10 +166,11 @@ void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const
   for (size_t i = 0; (i + 1) * block_tokens <= tokens.size() && i < blocks.size(); ++i) {
     const auto piece = tokens.subspan(i * block_tokens, block_tokens);
     above = next_key(above, piece);
+    ++hashed_;
     Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) {
-      if (nodes_.contains(above)) return;  // a collision: leave the other chain alone
-      if (i < static_cast<size_t>(groups.front().dead)) return;
+      if (nodes_.contains(above)) break;  // a collision: leave the other chain alone
+      if (i < static_cast<size_t>(groups.front().dead)) break;
       pool_.share(blocks[i]);
       node = tree_.add(parent, keep_until);
       if (node >= static_cast<Node>(entries_.size())) entries_.resize(static_cast<size_t>(node) + 1);
@@ -152,7 +184,9 @@ void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const
     add_windows(node, i, groups);
     if (i < importance.size()) tree_.weigh(node, static_cast<double>(importance[i]));
     parent = node;
+    path.push_back(node);
   }
+  return path;
 }
 
 void PrefixIndex::erase(Node leaf) {
@@ -223,6 +257,7 @@ void PrefixIndex::clear() {
 PrefixStats PrefixIndex::stats() const {
   PrefixStats stats = stats_;
   stats.blocks = tree_.stats();
+  stats.hashed = hashed_;
   return stats;
 }
 

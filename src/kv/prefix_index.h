@@ -35,12 +35,15 @@ struct PrefixIndexOptions {
   const StateEvictor* states = nullptr;    // outlives the index; null: blocks alone continue a stream
   // Called for every block that leaves the index, while its bytes are still valid; may be empty.
   std::function<void(const ChainLink&, BlockId)> leaving = {};
+  // Called for every copy of a state that is evicted, with the key of the block before it; may be empty.
+  std::function<void(const PrefixKey&, StateId)> state_leaving = {};
 };
 
 struct PrefixStats {
   int64_t queries = 0;       // lookups
   int64_t query_tokens = 0;  // in all lookups
   int64_t hit_tokens = 0;    // requested tokens that were found in the index
+  int64_t hashed = 0;        // blocks whose keys were computed
   PrefixTreeStats blocks;
 };
 
@@ -68,7 +71,7 @@ class PrefixIndex {
  public:
   PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
   PrefixIndex(KvPool& pool, uint64_t identity)
-      : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, nullptr, {}}) {}
+      : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, nullptr, {}, {}}) {}
   ~PrefixIndex() { clear(); }
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
@@ -101,13 +104,22 @@ class PrefixIndex {
     insert_groups(tokens, {&group, 1}, tenant, keep_seconds, importance);
   }
   // Inserts the blocks of every group. The prefix ends at the first token without a block of the first group, unless it
-  // is indexed already.
-  void insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant = 0,
-                     double keep_seconds = 0, std::span<const float> importance = {});
+  // is indexed already. Returns the nodes of the prefix.
+  std::vector<PrefixTree::Node> insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups,
+                                              uint64_t tenant = 0, double keep_seconds = 0,
+                                              std::span<const float> importance = {});
 
   // Copies a `state` (slot_values()) that is behind `tokens`: full blocks that are all indexed. Returns false if they
   // are not, or if there is no slot for a copy.
   bool store_state(std::span<const TokenId> tokens, uint64_t tenant, std::span<const float> state);
+  // Variants for nodes that insert_groups() has just returned. The state is behind the block of the last one.
+  bool store_state_behind(std::span<const PrefixTree::Node> path, std::span<const float> state);
+  void replace_state_behind(PrefixTree::Node node) { states_.replace(node); }
+  const PrefixKey& key_of(PrefixTree::Node node) const { return entries_[static_cast<size_t>(node)].key; }
+  // Variant for a lent slot (PrefixStates::lend()) that holds the state. It becomes the copy, or is taken back.
+  void adopt_state(std::span<const TokenId> tokens, uint64_t tenant, StateId slot);
+  // Blocks [first, end) of `tokens`, which are all indexed; adds one reference to each. Does not count as a use.
+  std::vector<BlockId> share(std::span<const TokenId> tokens, uint64_t tenant, int64_t first, int64_t end);
   // The stream of these tokens has stored a later state: drops the copy behind them if only that stream has used it.
   void replace_state(std::span<const TokenId> tokens, uint64_t tenant);
 
@@ -155,6 +167,7 @@ class PrefixIndex {
   std::unordered_map<PrefixKey, PrefixTree::Node, PrefixKeyHash> nodes_;
   std::vector<size_t> turn_;  // for each further group, the entry whose turn it is
   PrefixStats stats_;
+  mutable int64_t hashed_ = 0;
 };
 
 }  // namespace millrace

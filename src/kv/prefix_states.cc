@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdlib>
 
 namespace millrace {
 
@@ -31,21 +32,24 @@ size_t PrefixStates::choose_victim() {
   return evictor_->victim(uses_);
 }
 
-StateId PrefixStates::take_slot(std::span<const float> state) {
+StateId PrefixStates::take_slot() {
   if (held() >= pool_.copies()) {
     if (size() == 0) return kNone;
-    drop(choose_victim());
-    ++stats_.evicted;
+    evict(choose_victim());
   }
   const auto slot = pool_.allocate();
-  if (!slot.ok()) return kNone;
-  std::ranges::copy(state, slot_values(pool_, *slot).begin());
-  return *slot;
+  return slot.ok() ? *slot : kNone;
+}
+
+StateId PrefixStates::lend() {
+  const StateId slot = take_slot();
+  if (slot != kNone) ++lent_;
+  return slot;
 }
 
 StateId PrefixStates::lend(std::span<const float> state) {
-  const StateId slot = take_slot(state);
-  if (slot != kNone) ++lent_;
+  const StateId slot = lend();
+  if (slot != kNone) std::ranges::copy(state, slot_values(pool_, slot).begin());
   return slot;
 }
 
@@ -54,29 +58,58 @@ void PrefixStates::take_back(StateId slot) {
   --lent_;
 }
 
+bool PrefixStates::use_again(Node node) {
+  const int64_t index = index_of(node);
+  if (index >= 0) copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
+  return index >= 0;
+}
+
 bool PrefixStates::store(std::span<const Node> path, int64_t tokens, std::span<const float> state) {
   assert(needed() && !path.empty());
-  const Node node = path.back();
-  if (const int64_t index = index_of(node); index >= 0) {
-    copies_[static_cast<size_t>(index)].use.last_use = ++clock_;
-    return true;
-  }
-  const StateId slot = take_slot(state);
+  if (use_again(path.back())) return true;
+  const StateId slot = take_slot();
   if (slot == kNone) return false;
+  std::ranges::copy(state, slot_values(pool_, slot).begin());
+  add(path, tokens, slot);
+  return true;
+}
+
+void PrefixStates::adopt(std::span<const Node> path, int64_t tokens, StateId slot) {
+  assert(needed() && !path.empty());
+  if (use_again(path.back())) return take_back(slot);
+  --lent_;
+  add(path, tokens, slot);
+}
+
+void PrefixStates::add(std::span<const Node> path, int64_t tokens, StateId slot) {
+  const Node node = path.back();
   Copy copy{node, slot, PrefixTree::kNone, {.tokens = tokens, .last_use = ++clock_}};
   const int64_t above = usable(path.first(path.size() - 1));
   if (above > 0) copy.above = path[static_cast<size_t>(above - 1)];
-  for (Copy& other : copies_) {
-    if (other.above != copy.above || other.use.tokens <= tokens) continue;
-    Node before = tree_.parent(other.node);
-    while (before != node && before != copy.above) before = tree_.parent(before);
-    if (before == node) other.above = node;
-  }
+  put_above(copy);
   if (std::ssize(indices_) <= node) indices_.resize(static_cast<size_t>(node) + 1, -1);
   indices_[static_cast<size_t>(node)] = static_cast<int32_t>(copies_.size());
   copies_.push_back(copy);
   ++stats_.stored;
-  return true;
+}
+
+// Copies below the new one have it above them from now on; those had the same copy above them as the new one. A walk
+// towards the root ends at a node that an earlier walk has visited, so no node is visited twice.
+void PrefixStates::put_above(const Copy& copy) {
+  if (tree_.children(copy.node) == 0) return;
+  visits_.resize(static_cast<size_t>(tree_.slots()));
+  ++round_;
+  for (Copy& other : copies_) {
+    if (other.above != copy.above || other.use.tokens <= copy.use.tokens) continue;
+    walk_.clear();
+    Node node = tree_.parent(other.node);
+    const auto visited = [&] { return std::abs(visits_[static_cast<size_t>(node)]) == round_; };
+    for (; node != copy.node && node != copy.above && !visited(); node = tree_.parent(node)) walk_.push_back(node);
+    const bool behind = node == copy.node || (node != copy.above && visits_[static_cast<size_t>(node)] > 0);
+    for (const Node one : walk_) visits_[static_cast<size_t>(one)] = behind ? round_ : -round_;
+    stats_.walked += std::ssize(walk_);
+    if (behind) other.above = copy.node;
+  }
 }
 
 void PrefixStates::hit(Node node) {
@@ -97,8 +130,12 @@ void PrefixStates::replace(Node node) {
 
 void PrefixStates::erase(Node node) {
   const int64_t index = index_of(node);
-  if (index < 0) return;
-  drop(static_cast<size_t>(index));
+  if (index >= 0) evict(static_cast<size_t>(index));
+}
+
+void PrefixStates::evict(size_t index) {
+  if (leaving_) leaving_(copies_[index].node, copies_[index].slot);
+  drop(index);
   ++stats_.evicted;
 }
 

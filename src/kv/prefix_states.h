@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kv/prefix_tree.h"
@@ -21,6 +23,7 @@ struct PrefixStateStats {
   int64_t replaced = 0;  // dropped because their stream stored a later one
   int64_t evicted = 0;   // dropped for another copy, or with the block before them
   int64_t hits = 0;
+  int64_t walked = 0;  // nodes that were visited to find the copies below new ones
 };
 
 // The values of one slot, of all layers.
@@ -33,9 +36,11 @@ class PrefixStates {
   using Node = PrefixTree::Node;
   static constexpr StateId kNone = -1;
 
-  // All outlive this object. `evictor`: null if blocks alone continue a stream.
-  PrefixStates(StatePool& pool, const StateEvictor* evictor, const PrefixTree& tree)
-      : pool_(pool), evictor_(evictor), tree_(tree) {}
+  // All outlive this object. `evictor`: null if blocks alone continue a stream. `leaving` is called with each copy that
+  // is evicted, while its slot still has its values; may be empty.
+  PrefixStates(StatePool& pool, const StateEvictor* evictor, const PrefixTree& tree,
+               std::function<void(Node, StateId)> leaving = {})
+      : pool_(pool), evictor_(evictor), tree_(tree), leaving_(std::move(leaving)) {}
 
   bool needed() const { return evictor_ != nullptr; }
   StateId at(Node node) const;  // kNone: the node has no copy
@@ -45,12 +50,15 @@ class PrefixStates {
   // `tokens` tokens. If the slots are all taken, one copy is evicted. A copy that is there already counts as used.
   // Returns false if there are no slots.
   bool store(std::span<const Node> path, int64_t tokens, std::span<const float> state);
+  // Variant for a slot that was lent and holds the state: it becomes the copy, or is taken back if there is one.
+  void adopt(std::span<const Node> path, int64_t tokens, StateId slot);
   void hit(Node node);      // a prompt continues from the node's copy
   void replace(Node node);  // its stream has stored a later copy: drops this one if only that stream has used it
   void erase(Node node);    // the node leaves the index
   // Copies a state to a slot that the caller holds until take_back(), for a point that is no multiple of the stride. If
   // the slots are all taken, one copy is evicted. Returns kNone if there are no slots.
   StateId lend(std::span<const float> state);
+  StateId lend();  // a slot with any values, which the caller fills
   void take_back(StateId slot);
 
   int64_t size() const { return static_cast<int64_t>(copies_.size()); }
@@ -66,16 +74,25 @@ class PrefixStates {
     StateUse use;
   };
   int64_t index_of(Node node) const;
+  bool use_again(Node node);  // false: the node has no copy
+  void add(std::span<const Node> path, int64_t tokens, StateId slot);
+  void put_above(const Copy& copy);
+  void evict(size_t index);
   void drop(size_t index);
   size_t choose_victim();
-  StateId take_slot(std::span<const float> state);
+  StateId take_slot();
 
   StatePool& pool_;
   const StateEvictor* evictor_;
   const PrefixTree& tree_;
+  std::function<void(Node, StateId)> leaving_;
   std::vector<Copy> copies_;
   std::vector<int32_t> indices_;  // by node: its copy in copies_; -1: none
   std::vector<StateUse> uses_;    // one for each copy, while a victim is chosen
+  // By node, while put_above() runs: its `round_` if the node was visited, negative if it is not below the new copy.
+  std::vector<int64_t> visits_;
+  std::vector<Node> walk_;
+  int64_t round_ = 0;
   int64_t lent_ = 0;
   int64_t clock_ = 0;
   PrefixStateStats stats_;

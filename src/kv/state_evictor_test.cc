@@ -126,6 +126,110 @@ TEST_F(PrefixStateTest, TheSlotsBoundTheCopies) {
   EXPECT_EQ(pool_->states().free(), 0);
 }
 
+// A slot is filled by its borrower, and becomes the copy.
+TEST_F(PrefixStateTest, ALentSlotBecomesACopy) {
+  start("last", 2);
+  const auto tokens = text(0, 16);
+  compute(tokens, {8});
+  const auto lent = [&](float value) {
+    const StateId slot = index_->states().lend();
+    EXPECT_GE(slot, 0);
+    *pool_->states().values(1, slot) = value;
+    return slot;
+  };
+  index_->adopt_state(tokens, 0, lent(16));
+  EXPECT_EQ(index_->states().held(), 2);
+  EXPECT_EQ(found(tokens), 16);
+  EXPECT_EQ(found(std::span(tokens).first(15)), 8);
+  EXPECT_EQ(found(tokens), 16);
+  index_->adopt_state(tokens, 0, lent(99));  // the slot of the oldest copy, that behind 8 tokens
+  EXPECT_EQ(found(tokens), 16) << "the copy that was there stays";
+  EXPECT_EQ(index_->states().held(), 1);
+  index_->adopt_state(text(100, 16), 0, lent(99));
+  EXPECT_EQ(index_->states().held(), 1) << "there are no such blocks";
+  EXPECT_EQ(pool_->states().free(), 1);
+}
+
+TEST_F(PrefixStateTest, BlocksAreSharedByTheirPlace) {
+  start("last", 2);
+  const auto tokens = text(0, 16);
+  compute(tokens, {});
+  const std::vector<BlockId> some = index_->share(tokens, 0, 1, 3), all = index_->share(tokens, 0, 0, 4);
+  EXPECT_EQ(some, (std::vector<BlockId>{all[1], all[2]}));
+  EXPECT_EQ(pool_->references(all[0]), 2);
+  EXPECT_EQ(pool_->references(all[2]), 3);
+  for (const BlockId block : some) pool_->release(block);
+  for (const BlockId block : all) pool_->release(block);
+}
+
+// Evicted copies are handed on with the key of their block; replaced ones are not.
+TEST_F(PrefixStateTest, EvictedCopiesAreHandedOn) {
+  start("last", 2);
+  std::vector<std::pair<uint64_t, float>> left;
+  index_ = std::make_unique<PrefixIndex>(
+      *pool_, PrefixIndexOptions{.states = evictor_.get(), .state_leaving = [&](const PrefixKey& key, StateId slot) {
+                                   left.emplace_back(key.low, *pool_->states().values(1, slot));
+                                 }});
+  const auto a = text(0, 16), b = text(100, 16);
+  const auto keys = prefix_chain(a, kBlock, 0);
+  compute(a, {8, 16});
+  compute(b, {12});
+  EXPECT_EQ(left, (std::vector<std::pair<uint64_t, float>>{{keys[1].key.low, 8}})) << "displaced";
+  index_->replace_state(std::span(b).first(12), 0);
+  EXPECT_EQ(left.size(), 1u) << "replaced";
+  EXPECT_EQ(index_->evict(8), 8);
+  EXPECT_EQ(left.size(), 2u);
+  EXPECT_EQ(left.back(), (std::pair<uint64_t, float>{keys[3].key.low, 16}));
+}
+
+// A prompt is hashed once where blocks and their state are stored.
+TEST_F(PrefixStateTest, StoringAStateHashesAPromptOnce) {
+  start("last", 2);
+  const auto tokens = text(0, 400);
+  std::vector<BlockId> blocks;
+  const auto store = [&](int64_t count) {
+    for (int64_t i = std::ssize(blocks); i < count; ++i) blocks.push_back(*pool_->allocate());
+    const PrefixBlocks group{blocks};
+    const auto path = index_->insert_groups(std::span(tokens).first(static_cast<size_t>(count * kBlock)), {&group, 1});
+    EXPECT_EQ(std::ssize(path), count);
+    *pool_->states().values(1, own_) = static_cast<float>(count * kBlock);
+    EXPECT_TRUE(index_->store_state_behind(path, own()));
+    if (count > 10) index_->replace_state_behind(path[static_cast<size_t>(count - 11)]);
+    EXPECT_EQ(index_->key_of(path.back()), prefix_chain(tokens, kBlock, 0)[static_cast<size_t>(count - 1)].key);
+  };
+  store(10);
+  EXPECT_EQ(index_->stats().hashed, 10);
+  store(20);
+  EXPECT_EQ(index_->stats().hashed, 30);
+  EXPECT_EQ(index_->states().size(), 1);
+  EXPECT_EQ(found(tokens), 80);
+  for (const BlockId block : blocks) pool_->release(block);
+}
+
+// 30 copies on one path of 30 blocks, the last one first: each walk ends where an earlier one has been.
+TEST_F(PrefixStateTest, CopiesAreOrderedInLinearTime) {
+  start("marconi", 31);
+  const auto tokens = text(0, 40 * kBlock);
+  std::vector<int64_t> points;
+  for (int64_t i = 40; i > 10; --i) points.push_back(i * kBlock);
+  compute(tokens, points);
+  EXPECT_EQ(index_->states().stats().walked, 0) << "each copy is directly before the next one";
+  compute(tokens, {kBlock});
+  EXPECT_EQ(index_->states().stats().walked, 9) << "only the first of the copies behind it has it before it";
+  // Branches that share 20 blocks: a copy at the tenth is before all of them.
+  start("marconi", 31);
+  std::vector<TokenId> branch = text(1000, 20 * kBlock);
+  for (TokenId i = 0; i < 2; ++i) {
+    branch.resize(20 * kBlock);
+    for (const TokenId token : text(2000 + 100 * i, 2 * kBlock)) branch.push_back(token);
+    compute(branch, {22 * kBlock});
+  }
+  compute(branch, {10 * kBlock});
+  EXPECT_EQ(index_->states().stats().walked, 10 + 2) << "the shared blocks once, and one block of each branch";
+  const auto copies = index_->states().size();
+  EXPECT_EQ(copies, 3);
+}
+
 TEST_F(PrefixStateTest, ACopyGoesWithItsBlock) {
   start("last", 4);
   const auto tokens = text(0, 16);

@@ -485,10 +485,11 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   r.evictor = "streamingllm";
   EXPECT_EQ(document_error("llama3", o, r), "");
   EXPECT_EQ(document_error("gpt2", o, good), kLearned);
-  EXPECT_EQ(document_error("mamba", o, good),
-            "context " + kName +
-                " does not go with this model: it has recurrent layers, whose state is of every token before "
-                "it; send the documents without a context");
+  for (const char* recurrent : {"mamba", "falcon_h1", "qwen35"})
+    EXPECT_EQ(document_error(recurrent, o, good),
+              "context " + kName +
+                  " does not go with this model: it has recurrent layers, whose state is of every token before "
+                  "it; send the documents without a context");
   r = good;
   r.embeddings = {{6, std::make_shared<const std::vector<float>>(64)}};
   EXPECT_EQ(document_error("llama3", o, r),

@@ -299,22 +299,6 @@ TEST(RecurrentMemory, TheBudgetHoldsThem) {
   EXPECT_EQ(held, core->stats().kv_bytes);
 }
 
-TEST(RecurrentOptions, RefuseThePrefixStoreHoweverItIsNamed) {
-  auto model = load_for(golden_model("mamba"), *select_isa());
-  EngineOptions by_folder = options(), by_member = options();
-  by_folder.kv_ssd = "/tmp/unused";
-  by_folder.kv_ssd_size = 1 << 20;
-  by_member.kv_store = "ssd:path=/tmp/unused,size=1M";
-  for (const EngineOptions& o : {by_folder, by_member}) {
-    auto core = EngineCore::create(model, o);
-    ASSERT_FALSE(core.ok());
-    EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
-    EXPECT_EQ(core.error().message,
-              "KV store ssd does not go with this model: it has recurrent layers, whose prefixes are not stored; omit "
-              "the store");
-  }
-}
-
 // The files of a golden model, of which a test replaces tensors or configuration.
 ModelFiles damaged(const std::string& kind) {
   auto files = open_model_files(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/mamba" + kind);

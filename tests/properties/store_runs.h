@@ -2,6 +2,9 @@
 // block is accounted for after every step.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <functional>
 
 #include "properties/costed_executor.h"
@@ -67,6 +70,22 @@ class StoreRuns {
     if (event.finish == FinishReason::none) return;
     answer.finish = event.finish;
     answer.left_out = event.timings.left_out_tokens;
+  }
+
+  // Flips a bit in every third page of a store's file after the header.
+  void damage(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    const int64_t size = ::lseek(fd, 0, SEEK_END);
+    for (int64_t page = 4096; page < size; page += 4096) {
+      if (draw(3) != 0) continue;
+      const int64_t at = page + draw(256);
+      uint8_t byte = 0;
+      ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
+      byte ^= static_cast<uint8_t>(1 << draw(8));
+      ASSERT_EQ(::pwrite(fd, &byte, 1, at), 1);
+    }
+    ::close(fd);
   }
 
   // Requests arrive, some are cancelled. Calls `each_step` before every step with its number.

@@ -48,6 +48,10 @@ std::string describe_layout(const KvLayout& layout) {
                        layout.layers[i].values_in_keys ? " with values in keys" : "");
     i = same;
   }
+  if (layout.recurrent()) {
+    const std::vector<int64_t> values = layout.state_values();
+    out += fmt::format(", states {:016x}", XXH3_64bits(values.data(), values.size() * sizeof(int64_t)));
+  }
   return out + "\n";
 }
 
@@ -78,7 +82,36 @@ ImageShape ImageShape::of(const KvLayout& layout) {
   ImageShape shape;
   shape.block_tokens = layout.block_tokens;
   for (const KvLayer& layer : layout.layers) shape.part_bytes.push_back(layout.block_bytes(layer));
+  if (!layout.recurrent()) return shape;
+  shape.state_bytes = layout.state_bytes();
+  shape.empty_blocks = shape.parts_bytes() == 0;
+  if (shape.empty_blocks) shape.part_bytes.front() = kStatePieceBytes;
   return shape;
+}
+
+namespace {
+
+// The bytes of a state that are in one part of a piece. Fewer than the part has at the end of the state.
+std::span<uint8_t> state_part(KvPool& pool, const ImagePlace& place, const ImageShape& shape, int64_t layer) {
+  const auto parts = std::span(shape.part_bytes);
+  const int64_t before = std::accumulate(parts.begin(), parts.begin() + layer, int64_t{0});
+  const int64_t first = std::min(place.piece * shape.parts_bytes() + before, shape.state_bytes);
+  const int64_t bytes = std::min(parts[static_cast<size_t>(layer)], shape.state_bytes - first);
+  return {reinterpret_cast<uint8_t*>(pool.states().values(0, place.state)) + first, static_cast<size_t>(bytes)};
+}
+
+}  // namespace
+
+void copy_part_out(KvPool& pool, const ImagePlace& from, const ImageShape& shape, int64_t layer, uint8_t* part) {
+  if (from.block >= 0 && !shape.empty_blocks) return copy_out(pool, layer, from.block, part);
+  std::memset(part, 0, static_cast<size_t>(shape.part_bytes[static_cast<size_t>(layer)]));
+  if (from.block < 0) std::ranges::copy(state_part(pool, from, shape, layer), part);
+}
+
+void copy_part_in(KvPool& pool, const ImagePlace& to, const ImageShape& shape, int64_t layer, const uint8_t* part) {
+  if (to.block >= 0) return copy_in(pool, layer, to.block, part);  // nothing where blocks have no bytes
+  const std::span<uint8_t> values = state_part(pool, to, shape, layer);
+  std::copy_n(part, values.size(), values.begin());
 }
 
 uint64_t part_sum(const PrefixKey& key, int64_t layer, std::span<const uint8_t> part) {
@@ -134,13 +167,14 @@ RecordState decode_record(const ImageShape& shape, const StoreIdentity& identity
   return next_key(record.parent, record.tokens) == record.key ? RecordState::good : RecordState::bad;
 }
 
-void copy_parts_out(KvPool& pool, BlockId block, const ImageShape& shape, std::span<uint8_t> image) {
-  each_part(shape, image, [&](int64_t layer, std::span<uint8_t> part) { copy_out(pool, layer, block, part.data()); });
+void copy_parts_out(KvPool& pool, const ImagePlace& from, const ImageShape& shape, std::span<uint8_t> image) {
+  each_part(shape, image,
+            [&](int64_t layer, std::span<uint8_t> part) { copy_part_out(pool, from, shape, layer, part.data()); });
 }
 
-void copy_parts_in(KvPool& pool, BlockId block, const ImageShape& shape, std::span<const uint8_t> image) {
+void copy_parts_in(KvPool& pool, const ImagePlace& to, const ImageShape& shape, std::span<const uint8_t> image) {
   each_part(shape, image,
-            [&](int64_t layer, std::span<const uint8_t> part) { copy_in(pool, layer, block, part.data()); });
+            [&](int64_t layer, std::span<const uint8_t> part) { copy_part_in(pool, to, shape, layer, part.data()); });
 }
 
 void seal_image(const ImageShape& shape, const StoreIdentity& identity, StoreRecord& record, std::span<uint8_t> image) {

@@ -5,6 +5,9 @@
 //
 //   lookup() -> poll_lookup() ... ready: n blocks -> load() -> poll() ... ready        each within deadline_seconds(),
 //        \-> erase()                                   \-> erase()                     which the caller enforces
+//
+// If the pool has recurrent layers, a store also holds copies of their states, each behind a block. A prefix then
+// continues a stream only up to a block with a copy, and with all blocks before it.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +31,13 @@ struct PrefixStoreStats {
   int64_t read_blocks = 0, read_bytes = 0;  // verified reads
   int64_t dropped_blocks = 0;               // not stored: too many writes in flight, or a write failed
   int64_t corrupt_blocks = 0;               // found damaged, at opening or at reading
+  int64_t state_blocks = 0;                 // a copy of the recurrent state counts as this many blocks
+};
+
+// The recurrent state behind a block: the block's key, and a slot of the pool's states.
+struct StateBehind {
+  PrefixKey key = {};
+  StateId slot = -1;  // -1: none
 };
 
 struct LookupProgress {
@@ -40,6 +50,7 @@ struct LoadProgress {
   int64_t layers = 0;                   // loaded into the pool, for all blocks
   int64_t blocks = 0;                   // number of leading blocks that are whole and intact; final when ready
   double seconds = 0;                   // duration of the load; 0: not known
+  bool state_arrived = false;           // when ready: the state is whole and intact, and so are all blocks
 };
 
 class PrefixStore {
@@ -47,8 +58,9 @@ class PrefixStore {
   virtual ~PrefixStore() = default;
 
   // Begins to look for the leading blocks of the chain that are stored. Counts as a use of these. A store in this
-  // process has the answer at once.
-  virtual TierTicket lookup(std::span<const ChainLink> chain) = 0;
+  // process has the answer at once. `held`: the caller has that many of the first blocks, which are not looked for.
+  // With recurrent layers, the answer is the longest such prefix, held blocks included, with a state behind it.
+  virtual TierTicket lookup(std::span<const ChainLink> chain, int64_t held = 0) = 0;
   virtual LookupProgress poll_lookup(TierTicket ticket) = 0;
   // Looks up and waits for the answer, however long it takes; for tools and tests.
   int64_t find(std::span<const ChainLink> chain);
@@ -62,6 +74,9 @@ class PrefixStore {
   // startup, it is compared with these bytes, and rewritten if damaged. `wait`: wait for buffer space instead of
   // dropping the block.
   virtual void put(const ChainLink& link, BlockId block, bool wait) = 0;
+  // Copies the state from its slot, unless it is stored. It is stored as a whole or not at all; `wait` as above. Only
+  // with recurrent layers.
+  virtual void put_state(const StateBehind& /*state*/, bool /*wait*/) {}
   // Returns true if a put() would find a buffer now.
   virtual bool has_room() { return true; }
   // Returns true if the block is stored, as far as is known without waiting. Does not count as a use.
@@ -73,8 +88,10 @@ class PrefixStore {
   // The attention mass that was stored with the block; 0: not known, or not stored.
   virtual float importance(const ChainLink&) const { return 0; }
 
-  // Begins to load blocks that a lookup has just found, or a subset, into as many blocks of the pool.
-  virtual TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) = 0;
+  // Begins to load blocks that a lookup has just found, or a subset, into as many blocks of the pool, and the state
+  // into its slot, if there is one.
+  virtual TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into,
+                          const StateBehind& state = {}) = 0;
   virtual LoadProgress poll(TierTicket ticket) = 0;
   // Waits up to `seconds` until `layer` of all blocks is loaded or has failed; for loads that poll() knows. Returns
   // whether it is.

@@ -47,7 +47,7 @@ RedisWorker::RedisWorker(KvPool& pool, const RedisStoreOptions& options, const I
       identity_(identity),
       names_(fmt::format("{}:{:016x}{:016x}:", options.prefix, identity.high, identity.low)),
       link_(shape.image_bytes() + 1),
-      max_queued_(std::clamp<int64_t>(kQueueBytes / shape.image_bytes(), 1, 1024)) {
+      max_queued_(std::clamp<int64_t>(kQueueBytes / shape.image_bytes(), 1, 1024) + 2 * shape.state_pieces()) {
   if (!open_pipe(wakes_)) return;
   if (auto started = start_thread("connection to Redis", [this] { loop(); }); started.ok())
     thread_ = std::move(*started);
@@ -66,7 +66,8 @@ RedisWorker::~RedisWorker() {
 
 int64_t RedisWorker::max_bytes(const ImageShape& shape) {
   constexpr int64_t kCopies = 6;  // a write's image, encoded and in the socket's buffer; a reply, parsed and not
-  return std::max(kQueueBytes, shape.image_bytes()) + kCopies * shape.image_bytes() + kLinkBytes;
+  return std::max(kQueueBytes, shape.image_bytes()) + (kCopies + 2 * shape.state_pieces()) * shape.image_bytes() +
+         kLinkBytes;
 }
 
 // With the mutex. At most one byte is in the pipe, so that writing it never waits.
@@ -116,11 +117,11 @@ void RedisWorker::push(std::shared_ptr<RedisLoad> load) {
   wake();
 }
 
-bool RedisWorker::take_room(double seconds) {
+bool RedisWorker::take_room(double seconds, int64_t images) {
   std::unique_lock lock(mutex_);
-  room_.wait_for(lock, bounded(seconds), [&] { return !connected_ || queued_ < max_queued_; });
-  if (!connected_ || queued_ >= max_queued_) return false;
-  ++queued_;
+  room_.wait_for(lock, bounded(seconds), [&] { return !connected_ || queued_ + images <= max_queued_; });
+  if (!connected_ || queued_ + images > max_queued_) return false;
+  queued_ += images;
   return true;
 }
 

@@ -41,7 +41,7 @@ struct RedisLoad {
   struct Block {
     PrefixKey key, parent;
     std::vector<TokenId> tokens;
-    BlockId into = -1;
+    ImagePlace into = BlockId{-1};
   };
   std::vector<Block> blocks;
 
@@ -76,8 +76,8 @@ class RedisWorker {
 
   void push(std::shared_ptr<RedisLookup> lookup);
   void push(std::shared_ptr<RedisLoad> load);
-  // Waits up to `seconds` for room in the queue of writes. False: none; else one push() of a write follows.
-  bool take_room(double seconds);
+  // Waits up to `seconds` for room for `images` in the queue of writes. False: none; else a push() of each follows.
+  bool take_room(double seconds, int64_t images = 1);
   bool has_room();
   void push(RedisWrite write);
   void return_room();                            // in place of the push

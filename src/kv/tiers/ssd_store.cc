@@ -6,7 +6,6 @@
 #include <chrono>
 #include <unordered_map>
 
-#include "kv/tiers/block_runs.h"
 #include "kv/tiers/store_index.h"
 #include "kv/tiers/store_packing.h"
 #include "kv/tiers/store_reader.h"
@@ -16,6 +15,13 @@
 namespace millrace {
 namespace {
 
+// Buffers for writes: as many blocks as the limit of queued bytes allows, and two copies of the recurrent state,
+// because a copy is written as a whole or not at all.
+int64_t write_buffers(const StoreGeometry& geometry, const SsdStoreOptions& options) {
+  const int64_t blocks = options.write_bytes / std::max<int64_t>(1, geometry.slot_bytes);
+  return std::clamp<int64_t>(blocks, 1, 64) + 2 * geometry.state_pieces();
+}
+
 class SsdStore final : public PrefixStore {
  public:
   SsdStore(KvPool& pool, StoreFile file, const SsdStoreOptions& options)
@@ -23,7 +29,7 @@ class SsdStore final : public PrefixStore {
         file_(std::move(file)),
         index_(file_.geometry().capacity),
         deadline_(options.deadline_seconds),
-        buffers_(std::clamp<int64_t>(options.write_bytes / std::max<int64_t>(1, file_.geometry().slot_bytes), 1, 64)),
+        buffers_(write_buffers(file_.geometry(), options)),
         writer_(file_, buffers_, options.uring),
         reader_(file_, pool, options.uring) {
     if (file_.made_anew()) return;
@@ -48,16 +54,24 @@ class SsdStore final : public PrefixStore {
     return true;
   }
 
-  TierTicket lookup(std::span<const ChainLink> chain) override {
+  TierTicket lookup(std::span<const ChainLink> chain, int64_t held) override {
     collect();
     found_.clear();
-    for (const ChainLink& link : chain) {
+    held = std::min(held, std::ssize(chain));
+    for (const ChainLink& link : chain.subspan(static_cast<size_t>(held))) {
       const int64_t slot = index_.find(link);
       if (slot < 0) break;
       found_.push_back(slot);
     }
+    int64_t blocks = held + std::ssize(found_);
+    if (file_.geometry().state_pieces() > 0) {
+      while (blocks > 0 && !find_state(chain[static_cast<size_t>(blocks - 1)].key)) --blocks;
+      found_.resize(static_cast<size_t>(std::max<int64_t>(0, blocks - held)));
+      if (blocks > 0)
+        for (const int64_t slot : slots_) index_.use(slot);
+    }
     for (size_t i = found_.size(); i-- > 0;) index_.use(found_[i]);  // the first block is evicted last
-    lookups_[++last_] = std::ssize(found_);
+    lookups_[++last_] = blocks;
     return last_;
   }
 
@@ -69,24 +83,24 @@ class SsdStore final : public PrefixStore {
 
   void put(const ChainLink& link, BlockId block, bool wait) override {
     collect();
-    if (index_.known(link.key)) {
-      if (const int64_t slot = index_.find(link); slot >= 0) check(slot, block, wait);
-      return;
-    }
-    if (std::ranges::any_of(staged_, [&](const StagedBlock& one) { return one.key == link.key; })) return;
-    AlignedBuffer bytes = writer_.take(wait);
-    if (bytes.data() == nullptr) {
-      ++stats_.dropped_blocks;
-      return;
-    }
-    copy(block, bytes);
-    staged_.push_back(
-        {link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
-    // Staged blocks hold buffers that a put() may be waiting for, so they must never hold all of them.
-    if (file_.geometry().chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
+    put_image(link, block, wait);
   }
 
-  bool has_room() override { return writer_.has_room(); }
+  // A state is of no use without one of its pieces. If there are too few buffers, no piece is written.
+  void put_state(const StateBehind& state, bool wait) override {
+    collect();
+    const int64_t pieces = file_.geometry().state_pieces();
+    const bool room = wait || writer_.has_room(pieces);
+    for (int64_t i = 0; i < pieces; ++i) {
+      const StatePiece piece(state.key, i, file_.geometry().block_tokens);
+      if (room || index_.known(piece.link().key))
+        put_image(piece.link(), {state.slot, i}, wait);
+      else
+        ++stats_.dropped_blocks;
+    }
+  }
+
+  bool has_room() override { return writer_.has_room(1); }
   bool holds(const ChainLink& link) const override { return index_.find(link) >= 0; }
 
   void flush() override {
@@ -119,18 +133,26 @@ class SsdStore final : public PrefixStore {
     return slot < 0 ? 0 : index_.record(slot).importance;
   }
 
-  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) override {
-    auto load = std::make_shared<StoreLoad>();
-    for (size_t i = 0; i < chain.size() && i < into.size(); ++i) {
-      const int64_t slot = index_.find(chain[i]);
-      if (slot < 0) break;
+  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into, const StateBehind& state) override {
+    Load load{std::make_shared<StoreLoad>()};
+    load.load->state = state.slot;
+    const auto add = [&](const ChainLink& link, BlockId block, int64_t piece) {
+      const int64_t slot = index_.find(link);
+      if (slot < 0) return false;
       index_.pin(slot);
       const StoreRecord& record = index_.record(slot);
-      load->blocks.push_back({slot, record.key, record.sums, into[i], record.importance});
-    }
-    loading_blocks_ += static_cast<int64_t>(load->blocks.size());
-    loads_[++last_] = {load, false};
-    reader_.push(std::move(load));
+      load.load->blocks.push_back({slot, record.key, record.sums, block, record.importance, piece});
+      return true;
+    };
+    bool all = true;
+    for (size_t i = 0; i < chain.size() && i < into.size() && all; ++i) all = add(chain[i], into[i], -1);
+    load.blocks = std::ssize(load.load->blocks);
+    load.pieces = state.slot < 0 ? 0 : file_.geometry().state_pieces();
+    for (int64_t i = 0; i < load.pieces && all; ++i)
+      all = add(StatePiece(state.key, i, file_.geometry().block_tokens).link(), -1, i);
+    loading_blocks_ += std::ssize(load.load->blocks);
+    reader_.push(load.load);
+    loads_[++last_] = std::move(load);
     return last_;
   }
 
@@ -144,7 +166,9 @@ class SsdStore final : public PrefixStore {
       if (!load.load->done) return;
       progress.state = TierState::ready;
       progress.seconds = load.load->seconds;
-      progress.blocks = std::ranges::find(load.load->bad, char{1}) - load.load->bad.begin();
+      const int64_t whole = std::ranges::find(load.load->bad, char{1}) - load.load->bad.begin();
+      progress.blocks = std::min(load.blocks, whole);
+      progress.state_arrived = load.pieces > 0 && whole == load.blocks + load.pieces;
     });
     if (progress.state == TierState::ready && !load.settled) settle(load);
     return progress;
@@ -175,24 +199,58 @@ class SsdStore final : public PrefixStore {
     stats.capacity = index_.capacity();
     stats.blocks = index_.size();
     stats.unread_slots = index_.unknown();
+    stats.state_blocks = file_.geometry().state_pieces();
     return stats;
   }
 
  private:
   struct Load {
     std::shared_ptr<StoreLoad> load;
+    int64_t blocks = 0;    // blocks in it; pieces of a state follow
+    int64_t pieces = 0;    // pieces that the state has; the load has fewer if one has left the file
     bool settled = false;  // its result has been accounted for
   };
 
-  void copy(BlockId block, AlignedBuffer& to) {
+  // Stages an image, or verifies the stored one.
+  void put_image(const ChainLink& link, const ImagePlace& place, bool wait) {
+    if (index_.known(link.key)) {
+      if (const int64_t slot = index_.find(link); slot >= 0) check(slot, place, wait);
+      return;
+    }
+    if (std::ranges::any_of(staged_, [&](const StagedBlock& one) { return one.key == link.key; })) return;
+    AlignedBuffer bytes = writer_.take(wait);
+    if (bytes.data() == nullptr) {
+      ++stats_.dropped_blocks;
+      return;
+    }
+    copy(place, bytes);
+    staged_.push_back(
+        {link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
+    // Staged blocks hold buffers that a put() may be waiting for, so they must never hold all of them.
+    if (file_.geometry().chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
+  }
+
+  // Returns true if all pieces of the state behind a block are stored. Fills slots_.
+  bool find_state(const PrefixKey& behind) {
+    const StoreGeometry& g = file_.geometry();
+    slots_.clear();
+    for (int64_t i = 0; i < g.state_pieces(); ++i) {
+      const int64_t slot = index_.find(StatePiece(behind, i, g.block_tokens).link());
+      if (slot < 0) return false;
+      slots_.push_back(slot);
+    }
+    return true;
+  }
+
+  void copy(const ImagePlace& from, AlignedBuffer& to) {
     const StoreGeometry& g = file_.geometry();
     for (int64_t layer = 0; layer < g.layers(); ++layer)
-      copy_out(pool_, layer, block, to.data() + g.part_at[static_cast<size_t>(layer)]);
+      copy_part_out(pool_, from, g, layer, to.data() + g.part_at[static_cast<size_t>(layer)]);
   }
 
   // The block is stored, and these are its bytes. If the stored bytes have not been verified since the file was opened,
   // the writer verifies them and replaces damaged ones.
-  void check(int64_t slot, BlockId block, bool wait) {
+  void check(int64_t slot, const ImagePlace& place, bool wait) {
     index_.use(slot);
     if (index_.seen_whole(slot)) return;
     AlignedBuffer bytes = writer_.take(wait);
@@ -201,7 +259,7 @@ class SsdStore final : public PrefixStore {
       writer_.give_back(std::move(bytes));
       return;
     }
-    copy(block, bytes);
+    copy(place, bytes);
     writer_.push({slot, true, true, index_.record(slot), std::move(bytes)});
   }
 
@@ -283,8 +341,9 @@ Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& 
   constexpr int64_t kSlotBytes = 512;  // state, keys and locations of one block, in addition to its tokens and sums
   MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(layout, options.bytes, options.order));
   const int64_t index = geometry.capacity * (kSlotBytes + 4 * geometry.block_tokens + 8 * geometry.layers());
-  const int64_t writes =
-      std::max(options.write_bytes, geometry.slot_bytes) + geometry.slot_bytes + 64 * geometry.record_bytes;
+  const int64_t writes = std::max(options.write_bytes, geometry.slot_bytes) + geometry.slot_bytes +
+                         64 * geometry.record_bytes +
+                         2 * geometry.state_pieces() * (geometry.slot_bytes + geometry.record_bytes);
   return index + writes + StoreReader::most_bytes(geometry);
 }
 

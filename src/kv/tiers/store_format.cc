@@ -56,6 +56,12 @@ Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t byte
   g.record_bytes = round_up(g.head_bytes());
   constexpr int64_t kMaxSlots = INT32_MAX;
   g.capacity = std::min(kMaxSlots, (bytes - kStorePage) / (g.record_bytes + g.slot_bytes));
+  if (const int64_t pieces = g.state_pieces(); pieces > 0 && g.capacity < 1 + pieces) {
+    return Error::user(fmt::format(
+        "KV store: one block of {} tokens and a copy of the recurrent states take {} bytes, {} are allowed; "
+        "give it more",
+        g.block_tokens, kStorePage + (1 + pieces) * (g.record_bytes + g.slot_bytes), bytes));
+  }
   if (g.capacity < 1) {
     return Error::user(fmt::format("KV store: one block of {} tokens takes {} bytes, {} are allowed; give it more",
                                    g.block_tokens, kStorePage + g.record_bytes + g.slot_bytes, bytes));

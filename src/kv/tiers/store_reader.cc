@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 
 #include "base/start_thread.h"
-#include "kv/tiers/block_runs.h"
 
 namespace millrace {
 namespace {
@@ -192,7 +192,7 @@ void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
     for (size_t i = extent.first; i < extent.end; ++i) {
       const StoreLoad::Block& block = load.blocks[run_[i]];
       for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer)
-        copy_in(pool_, layer, block.into, part_of(block, layer));
+        copy_part_in(pool_, load.place(block), g, layer, part_of(block, layer));
     }
     const auto group = static_cast<size_t>(std::ranges::find(cuts_, part.first_layer) - cuts_.begin());
     if (--left_[group] == 0) {

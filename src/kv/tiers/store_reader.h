@@ -25,8 +25,14 @@ struct StoreLoad {
     std::vector<uint64_t> sums;
     BlockId into = -1;
     float importance = 0;
+    int64_t piece = -1;  // which piece of the state it is; -1: it is a block
   };
   std::vector<Block> blocks;
+  StateId state = -1;  // slot that receives the pieces
+
+  ImagePlace place(const Block& block) const {
+    return block.piece < 0 ? ImagePlace(block.into) : ImagePlace(state, block.piece);
+  }
 
   bool given_up = false;
   bool done = false;

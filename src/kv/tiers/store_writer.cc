@@ -47,9 +47,9 @@ AlignedBuffer StoreWriter::take(bool wait) {
   return std::move(*made);
 }
 
-bool StoreWriter::has_room() {
+bool StoreWriter::has_room(int64_t buffers) {
   std::lock_guard lock(mutex_);
-  return !free_.empty() || buffers_made_ < most_buffers_;
+  return std::ssize(free_) + std::max<int64_t>(0, most_buffers_ - buffers_made_) >= buffers;
 }
 
 void StoreWriter::give_back(AlignedBuffer bytes) {

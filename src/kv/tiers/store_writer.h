@@ -38,7 +38,7 @@ class StoreWriter {
   std::string_view io() const { return io_->name(); }
   // A buffer for a slot's bytes, with zeros behind each part; without data if all buffers are in use.
   AlignedBuffer take(bool wait);
-  bool has_room();  // take() would succeed now
+  bool has_room(int64_t buffers = 1);  // take() would succeed that many times now
   void give_back(AlignedBuffer bytes);
   void push(Job job);
   void collect(std::vector<Written>& out);  // appends the blocks whose writes have completed since the last call

@@ -137,6 +137,7 @@ inline constexpr Fact kChangedLogits{"request", "has penalties, biases, banned o
 inline constexpr Fact kSimulates{"executor", "simulates"};
 inline constexpr Fact kSimulatedRows{"executor", "simulates an attention pattern that stores rows"};
 inline constexpr Fact kSimulatedWindows{"executor", "simulates layers with a window"};
+inline constexpr Fact kSimulatedStates{"executor", "simulates recurrent states"};
 inline constexpr Fact kNoGates{"executor", "computes no layers whose gates could choose"};
 inline constexpr Fact kNoMass{"executor", "computes no attention that could be observed"};
 inline constexpr Fact kNoKeys{"executor", "computes no keys that could move"};

@@ -32,6 +32,7 @@ constexpr Rule kRules[] = {
     {&kConstraint, &kSimulates, "it writes no text", "omit the constraint"},
     {&kNamedStore, &kSimulates, "its store has a size in tokens", "choose that size in place of a store"},
     {&kFetchesPart, &kSimulates, "it fetches all of a prompt's blocks", "fetch all of them"},
+    {&kStore, &kSimulatedStates, "a simulated store holds no copies of states", kOmitOne},
     {&kPattern, &kSimulatedWindows, "patterns are simulated without windows", kOmitOne},
     {&kDocumentsApart, &kSimulatedRows, "patterns that store rows are simulated without documents",
      "use a static pattern"},
@@ -183,10 +184,11 @@ constexpr Rule kRules[] = {
     {&kPatternRows, &kTwoFormats, "rows next to the keys need keys and values of one format", "use one format"},
 
     // Prefixes.
-    {&kStore, &kRecurrent, "it has recurrent layers, whose prefixes are not stored", "omit the store"},
     {&kStore, &kRawTail, "blocks without the raw rows of their newest tokens cannot be shared", "use residual=0"},
     {&kStore, &kEvictedWindows, kWindowsApart, kOmitOne},
     {&kFetchesPart, &kPattern, "blocks that are left out would shift those that it sees",
+     "fetch all of a prompt's blocks"},
+    {&kFetchesPart, &kRecurrent, "it has recurrent layers, whose states are of all of a prompt's tokens",
      "fetch all of a prompt's blocks"},
     {&kFetchesPart, &kWindows, "blocks that are left out would shift its windows", "fetch all of a prompt's blocks"},
     {&kFetchesPart, &kDraftWindows, "blocks that are left out would shift its windows",

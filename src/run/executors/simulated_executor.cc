@@ -34,6 +34,7 @@ Result<Facts> simulated_facts(const EnginePlan& plan, const std::vector<KvLayer>
   facts.add(facts::kSimulates, who);
   facts.add(facts::kNoGates, who);
   facts.add_if(model.window > 0, facts::kSimulatedWindows, who);
+  facts.add_if(model.state_bytes > 0, facts::kSimulatedStates, who);
   add_layers(layers, plan.options.context, facts);
   add_engine(plan, layers, plan.options.context, facts);
   facts.add_if(facts.has(facts::kPatternRows), facts::kSimulatedRows, who);

@@ -14,7 +14,7 @@ class SimulatedStore final : public PrefixStore {
                  int64_t& busy_until_ns)
       : clock_(clock), cost_(cost), block_tokens_(block_tokens), busy_until_ns_(busy_until_ns), index_(blocks) {}
 
-  TierTicket lookup(std::span<const ChainLink> chain) override {
+  TierTicket lookup(std::span<const ChainLink> chain, int64_t) override {
     lookups_[++last_] = use(chain);
     return last_;
   }
@@ -40,7 +40,7 @@ class SimulatedStore final : public PrefixStore {
   }
 
   // Blocks just found may have been displaced by blocks that the pool evicted since: then the load is shorter.
-  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) override {
+  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into, const StateBehind&) override {
     const int64_t blocks = std::min(use(chain), std::ssize(into));
     const double seconds = blocks > 0 ? std::min(cost_.load_seconds(blocks * block_tokens_), 1e9) : 0;
     busy_until_ns_ = std::max(busy_until_ns_, clock_.now_ns()) + static_cast<int64_t>(seconds * 1e9);
