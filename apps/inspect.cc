@@ -36,6 +36,8 @@ struct InspectFlags {
 std::string group_of(const std::string& name) {
   auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
   if (has("norm") || has("ln_")) return "norms";
+  if (has("per_layer") || has("inp_gate") || (name.starts_with("blk.") && has(".proj."))) return "layer_inputs";
+  if (has("altup") || has("laurel")) return "streams";
   if (has("_exps") || has("experts.") || has("gate_inp") || has("shexp") || has("shared_expert")) return "experts";
   if (has("ffn") || has("mlp")) return "mlp";
   if (has("attn")) return "attention";
@@ -81,6 +83,29 @@ std::string windows_text(const ArchSpec& spec) {
     window = std::max(window, layer.window);
   }
   return windowed == 0 ? "full" : fmt::format("window {} in {} of {} layers", window, windowed, spec.layer_count());
+}
+
+// Describes layers that read the keys of others, inputs of layers, and residual streams; null: the model has none.
+nlohmann::ordered_json layer_parts(const ArchSpec& spec) {
+  nlohmann::ordered_json out;
+  const auto reads = std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; });
+  if (reads > 0) out["read_earlier_keys"] = reads;
+  if (spec.layer_input > 0) out["input_dims"] = spec.layer_input;
+  if (spec.streams > 1) out["residual_streams"] = spec.streams;
+  return out;
+}
+
+std::string layer_parts_text(const nlohmann::ordered_json& parts, int64_t layers) {
+  std::string out;
+  const auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
+  if (parts.contains("read_earlier_keys"))
+    add(fmt::format("{} of {} read the keys and values of earlier ones", parts["read_earlier_keys"].get<int64_t>(),
+                    layers));
+  if (parts.contains("input_dims"))
+    add(fmt::format("each has an input of {} dims of the token", parts["input_dims"].get<int64_t>()));
+  if (parts.contains("residual_streams"))
+    add(fmt::format("{} residual streams", parts["residual_streams"].get<int64_t>()));
+  return out;
 }
 
 std::string rope_text(const ArchSpec& spec) {
@@ -166,6 +191,7 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
       count = count.is_null() ? 1 : count.get<int64_t>() + 1;
     }
   }
+  if (auto parts = layer_parts(spec); !parts.is_null()) out["layer_parts"] = std::move(parts);
   if (auto compressed = compression_json(files); !compressed.is_null()) out["compressed"] = std::move(compressed);
   for (const auto& [name, group] : group_tensors(files)) {
     out["groups"][name] = {{"tensors", group.tensors},
@@ -224,6 +250,7 @@ void print_human(const nlohmann::ordered_json& d) {
   line("parameters", fmt::format("{:.2f} M", static_cast<double>(d["parameters"].get<int64_t>()) * 1e-6));
   line("context", fmt::format("{} tokens; positions: {}; attention: {}", d["context"].get<int64_t>(),
                               d["positions"].get<std::string>(), d["attention"].get<std::string>()));
+  if (d.contains("layer_parts")) line("layers", layer_parts_text(d["layer_parts"], d["layers"].get<int64_t>()));
   if (d["tokenizer"].is_null())
     line("tokenizer", "none");
   else

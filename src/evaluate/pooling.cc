@@ -8,7 +8,7 @@
 
 #include "base/enum_table.h"
 #include "base/ordered_json.h"
-#include "loader/json_check.h"
+#include "loader/model_folder.h"
 #include "models/arch.h"
 
 namespace millrace {
@@ -44,13 +44,10 @@ Result<Pooling> from_gguf(const ModelFiles& files) {
 }
 
 Result<Pooling> from_folder(const ModelFiles& files) {
-  const fs::path given = files.path;
-  const fs::path path = (fs::is_directory(given) ? given : given.parent_path()) / "1_Pooling" / "config.json";
+  const fs::path path = model_folder(files.path) / "1_Pooling" / "config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return default_pooling(files);
-  MILLRACE_TRY(const auto file, MappedFile::open(path));
-  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  MILLRACE_TRY(const Json config, parse_json_object(text, path.string(), {.bytes = 1 << 20}));
+  MILLRACE_TRY(const Json config, read_json_object(path, {.bytes = 1 << 20}));
   const std::pair<const char*, Pooling> modes[] = {{"pooling_mode_mean_tokens", Pooling::mean},
                                                    {"pooling_mode_cls_token", Pooling::cls},
                                                    {"pooling_mode_lasttoken", Pooling::last}};

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/json_text.h"
 #include "base/ordered_json.h"
 #include "formats/format.h"
+#include "loader/model_folder.h"
 #include "loader/safetensors.h"
 #include "tensor/mapped_file.h"
 
@@ -29,15 +29,6 @@ Result<std::vector<float>> values_of(const Tensor& tensor, const std::string& na
   for (const float value : out)
     if (!std::isfinite(value)) return Error::corrupt(fmt::format("{}: holds NaN or infinity", name));
   return out;
-}
-
-Result<nlohmann::ordered_json> read_json(const fs::path& path) {
-  MILLRACE_TRY(const auto file, MappedFile::open(path));
-  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  auto json = text.size() > kMaxModuleFile ? nlohmann::ordered_json(nlohmann::ordered_json::value_t::discarded)
-                                           : parse_json<nlohmann::ordered_json>(text);
-  if (json.is_discarded()) return Error::corrupt(fmt::format("{}: not valid JSON, or too large", path.string()));
-  return json;
 }
 
 // The value of a module's field that is a string; "" if there is none.
@@ -63,9 +54,10 @@ Result<VectorHead> VectorHead::read(const ModelFiles& files, int64_t width) {
     return out;
   }
   std::error_code ignored;
-  const fs::path given = files.path, folder = fs::is_directory(given, ignored) ? given : given.parent_path();
+  const fs::path folder = model_folder(files.path);
   if (!fs::exists(folder / "modules.json", ignored)) return out;
-  MILLRACE_TRY(const auto modules, read_json(folder / "modules.json"));
+  MILLRACE_TRY(const auto modules,
+               read_json_object(folder / "modules.json", {.bytes = kMaxModuleFile, .may_be_list = true}));
   for (const auto& listed : modules) {
     const std::string path = text_of(listed, "path");
     if (!text_of(listed, "type").ends_with(".Dense")) continue;
@@ -79,7 +71,7 @@ Result<VectorHead> VectorHead::read(const ModelFiles& files, int64_t width) {
 
 Result<VectorHead::Layer> VectorHead::read_module(const std::string& folder) {
   Layer layer;
-  MILLRACE_TRY(const auto config, read_json(folder + "/config.json"));
+  MILLRACE_TRY(const auto config, read_json_object(folder + "/config.json", {.bytes = kMaxModuleFile}));
   const std::string activation = text_of(config, "activation_function");
   layer.tanh = activation.ends_with(".Tanh");
   if (!layer.tanh && !activation.empty() && !activation.ends_with(".Identity"))

@@ -11,8 +11,8 @@
 #include "loader/hf_text.h"
 #include "loader/hf_weights.h"
 #include "loader/interleaved_experts.h"
-#include "loader/json_check.h"
 #include "loader/mlx_affine.h"
+#include "loader/model_folder.h"
 #include "loader/quantized/quantized.h"
 
 namespace millrace {
@@ -26,9 +26,7 @@ Result<Json> read_config(const fs::path& path) {
   if (!fs::exists(path, ignored)) {
     return Error::corrupt(fmt::format("{}: is missing; a model folder needs it next to the weights", path.string()));
   }
-  MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
-  std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  return parse_json_object(text, path);
+  return read_json_object(path);
 }
 
 // architectures[0], or model_type if there is none.
@@ -75,11 +73,6 @@ Result<void> add_quantize_config(const fs::path& folder, Json& config) {
   return {};
 }
 
-fs::path folder_of(const fs::path& given) {
-  std::error_code ignored;
-  return fs::is_directory(given, ignored) ? given : given.parent_path();
-}
-
 }  // namespace
 
 Result<ModelFiles> open_huggingface_heads(const std::string& path) {
@@ -88,7 +81,7 @@ Result<ModelFiles> open_huggingface_heads(const std::string& path) {
   heads.path = path;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return Error::corrupt(fmt::format("{}: no such file or folder", path));
-  const fs::path config_path = folder_of(path) / "config.json";
+  const fs::path config_path = model_folder(path) / "config.json";
   MILLRACE_TRY(Json config, read_config(config_path));
   MILLRACE_TRY_VOID(check_quantization(config, config_path));
   MILLRACE_TRY_VOID(open_safetensors_weights(heads, path));
@@ -98,7 +91,7 @@ Result<ModelFiles> open_huggingface_heads(const std::string& path) {
 
 Result<ModelFiles> open_huggingface(const std::string& path) {
   fs::path given(path);
-  fs::path folder = folder_of(given);
+  fs::path folder = model_folder(path);
   std::string config_path = folder / "config.json";
   ModelFiles model;
   model.kind = ModelFiles::Kind::huggingface;

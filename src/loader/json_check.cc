@@ -28,7 +28,7 @@ class Checker : public nlohmann::json_sax<Json> {
   bool string(std::string&) override { return value(); }
   bool binary(Json::binary_t&) override { return value(); }
   bool start_object(size_t) override { return open(); }
-  bool start_array(size_t) override { return value() && open(); }
+  bool start_array(size_t) override { return (limits_.may_be_list || value()) && open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
@@ -82,7 +82,8 @@ Result<void> check_json_object(std::string_view text, const std::string& file, c
 Result<Json> parse_json_object(std::string_view text, const std::string& file, const JsonLimits& limits) {
   MILLRACE_TRY_VOID(check_json_object(text, file, limits));
   Json parsed = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) return Error::corrupt(fmt::format("{}: is not a JSON object", file));
+  if (!parsed.is_object() && !(limits.may_be_list && parsed.is_array()))
+    return Error::corrupt(fmt::format("{}: is not a JSON object", file));
   return parsed;
 }
 

@@ -15,6 +15,7 @@ struct JsonLimits {
   size_t depth = 64;
   size_t keys = 4096;  // maximum per object; limited because an ordered object is searched key by key
   bool refuse_duplicates = false;
+  bool may_be_list = false;  // the text may be a list in place of an object
 };
 
 // Checks that `text` is an object within `limits`. Errors: corrupt; the message has `file`, the offset and the reason.

@@ -54,6 +54,8 @@ struct Arch {
   // the GGUF files whose spec `takes` accepts, and the member of that name handles all others.
   std::string_view gguf_name = {};
   bool (*takes)(const ArchSpec& spec) = nullptr;
+  // false: models/convert/ writes the family only as the kind of file that it read.
+  bool other_file_kind = true;
   // Fields that the common writers do not cover; keys of `meta` have no prefix. Either may be null.
   void (*write_gguf)(const ArchSpec& spec, nlohmann::ordered_json& meta) = nullptr;
   void (*write_huggingface)(const ArchSpec& spec, nlohmann::ordered_json& config) = nullptr;

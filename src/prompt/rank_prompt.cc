@@ -7,6 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "base/work_limits.h"
+#include "loader/model_folder.h"
 #include "run/language_model.h"
 #include "text/template/chat_messages.h"
 #include "text/unicode.h"
@@ -36,10 +37,8 @@ std::string filled(std::string_view words, std::initializer_list<std::pair<std::
 bool states_pooling(const ModelFiles& files) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  const fs::path given = files.path;
   if (files.kind == ModelFiles::Kind::huggingface)
-    return fs::exists((fs::is_directory(given, ignored) ? given : given.parent_path()) / "1_Pooling" / "config.json",
-                      ignored);
+    return fs::exists(model_folder(files.path) / "1_Pooling" / "config.json", ignored);
   const auto found = files.config->find(files.architecture + ".pooling_type");
   return found != files.config->end() && *found != kRankPooling;
 }

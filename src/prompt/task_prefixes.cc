@@ -6,8 +6,7 @@
 #include <filesystem>
 
 #include "base/ordered_json.h"
-#include "loader/json_check.h"
-#include "tensor/mapped_file.h"
+#include "loader/model_folder.h"
 
 namespace millrace {
 namespace {
@@ -21,13 +20,9 @@ constexpr size_t kMaxPrefixFile = 1 << 20;  // bytes
 Result<TaskPrefixes> TaskPrefixes::read(const ModelFiles& files) {
   TaskPrefixes out;
   std::error_code ignored;
-  const fs::path given = files.path;
-  const fs::path path =
-      (fs::is_directory(given, ignored) ? given : given.parent_path()) / "config_sentence_transformers.json";
+  const fs::path path = model_folder(files.path) / "config_sentence_transformers.json";
   if (files.kind != ModelFiles::Kind::huggingface || !fs::exists(path, ignored)) return out;
-  MILLRACE_TRY(const auto file, MappedFile::open(path));
-  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  MILLRACE_TRY(const nlohmann::ordered_json config, parse_json_object(text, path.string(), {.bytes = kMaxPrefixFile}));
+  MILLRACE_TRY(const nlohmann::ordered_json config, read_json_object(path, {.bytes = kMaxPrefixFile}));
   if (const auto prompts = config.find("prompts"); prompts != config.end() && prompts->is_object())
     for (const auto& [task, prefix] : prompts->items()) {
       if (!prefix.is_string())

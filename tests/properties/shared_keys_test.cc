@@ -2,7 +2,7 @@
 // model's engine does with the same bits, and what it refuses by name.
 #include <gtest/gtest.h>
 
-#include "properties/stream_bits.h"
+#include "properties/draft_runs.h"
 
 namespace millrace {
 namespace {
@@ -39,9 +39,24 @@ TEST_P(SharedKeys, DraftsAndPreemptionsKeepTheBits) {
   ASSERT_EQ(std::ssize(plain.tokens), kSharedKeysAnswer);
   EngineOptions drafting = options(2, 100);
   drafting.drafter = "ngram:n=3,min=1,k=5";
+  // The answer itself is drafted, with mistakes: whether it repeats itself depends on the instruction set.
+  const Truth truth = {{1, plain.tokens}};
+  for (const double wrong : {0.0, 0.3}) {
+    auto drafts = core_with(model_, drafting, scripted_drafter(truth, 5, wrong));
+    ASSERT_TRUE(drafts);
+    ASSERT_TRUE(drafts->add(1, make_request(5, 70, kSharedKeysAnswer, vocab_)).ok());
+    EXPECT_EQ(run_all(*drafts, vocab_)[1].tokens, plain.tokens);
+    EXPECT_GT(drafts->stats().accepted_tokens, 0);
+    EXPECT_EQ(drafts->stats().accepted_tokens == drafts->stats().drafted_tokens, wrong == 0);
+  }
+  // Two tokens may be answered, so that n-grams of the prompt and of the answer repeat.
+  Request repeats = make_request(5, 70, kSharedKeysAnswer, vocab_);
+  repeats.sampling.allowed_tokens = {repeats.prompt[3], repeats.prompt[4]};
+  auto undrafted = make_core(model_, options());
+  ASSERT_TRUE(undrafted->add(1, repeats).ok());
   auto drafts = make_core(model_, drafting);
-  ASSERT_TRUE(drafts->add(1, make_request(5, 70, kSharedKeysAnswer, vocab_)).ok());
-  EXPECT_EQ(run_all(*drafts, vocab_)[1].tokens, plain.tokens);
+  ASSERT_TRUE(drafts->add(1, repeats).ok());
+  EXPECT_EQ(run_all(*drafts, vocab_)[1].tokens, run_all(*undrafted, vocab_)[1].tokens);
   EXPECT_GT(drafts->stats().drafted_tokens, 0);
   for (const int64_t swapped : {0, 640}) {
     EngineOptions narrow = options(2, 100);

@@ -223,6 +223,20 @@ class Text(unittest.TestCase):
         self.assertEqual(gguf["memory"]["kv_f16"], 1000 * 2 * 2 * gguf["layers"] * gguf["kv_heads"] * gguf["head_dim"])
         self.assertEqual(sum(group["bytes"] for group in hf["groups"].values()), sum(tensor["bytes"] for tensor in hf["tensors"]))
 
+    def test_inspect_shows_what_layers_share(self):
+        expected = {"llama": None, "gemma4": None, "gemma4_e": {"read_earlier_keys": 4, "input_dims": 8},
+                    "gemma3n": {"read_earlier_keys": 2, "input_dims": 8, "residual_streams": 4}}
+        for name, parts in expected.items():
+            folder = os.path.join(SOURCE, "tests/golden", name)
+            for path in (folder, os.path.join(folder, "model.gguf")):
+                shown = json.loads(millrace("inspect", path, "--json").stdout)
+                self.assertEqual(shown.get("layer_parts"), parts, path)
+                self.assertEqual("layer_inputs" in shown["groups"], parts is not None, path)
+        path = os.path.join(SOURCE, "tests/golden/gemma3n/model.gguf")
+        text = millrace("inspect", path).stdout.decode()
+        self.assertIn("2 of 5 read the keys and values of earlier ones; each has an input of 8 dims of the token; 4 residual streams", text)
+        self.assertNotIn("read the keys", millrace("inspect", LLAMA).stdout.decode())
+
     def test_techniques(self):
         rows = json.loads(millrace("techniques", "--json").stdout)
         for row in rows:

@@ -155,6 +155,7 @@ const Arch kGemma3n = {
     .read_gguf = read_gemma3n_gguf,
     .read_huggingface = read_gemma3n,
     .names = kGemma3nNames,
+    .other_file_kind = false,
 };
 
 }  // namespace millrace

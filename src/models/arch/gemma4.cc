@@ -159,6 +159,7 @@ const Arch kGemma4 = {
     .read_gguf = read_gemma4_gguf,
     .read_huggingface = read_gemma4,
     .names = kGemma4Names,
+    .other_file_kind = false,
 };
 
 }  // namespace millrace

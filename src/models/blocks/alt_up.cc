@@ -81,11 +81,9 @@ void make_streams(const ArchSpec& spec, const std::vector<Weight>& into, int64_t
   for (int64_t s = 0; s < spec.streams; ++s) {
     if (s > 0) {
       const Weight& weight = into[static_cast<size_t>(s - 1)];
-      const ActivationRows rows = rows_for(weight, tokens, width, context.encoded.data());
-      for_rows(context, tokens, width,
-               [&](int64_t t) { encode_row(kernels, rows, t, residual + t * width, context.encoded.data()); });
       const LinearId id{.kind = LinearKind::stream_in, .expert = static_cast<int32_t>(s - 1)};
-      project(context, residual, rows, {{id, weight, kNoStreamBias, made}});
+      project(context, residual, encode_rows(context, weight, residual, tokens, width),
+              {{id, weight, kNoStreamBias, made}});
     }
     for_rows(context, tokens, 3 * width, [&](int64_t t) {
       float* stream = context.streams.as<float>() + t * all + s * width;
@@ -166,14 +164,10 @@ void laurel_block(const ArchSpec& spec, int64_t layer, const LayerWeights& weigh
   float* inner = context.gate.as<float>();
   float* out = context.block_out.as<float>();
   const LinearId at{.layer = static_cast<int32_t>(layer)};
-  const ActivationRows rows = rows_for(weights.laurel_left, tokens, width, context.encoded.data());
-  for_rows(context, tokens, width,
-           [&](int64_t t) { encode_row(kernels, rows, t, normed + t * width, context.encoded.data()); });
-  project(context, normed, rows, {{at.of(LinearKind::laurel_left), weights.laurel_left, kNoStreamBias, inner}});
-  const ActivationRows inner_rows = rows_for(weights.laurel_right, tokens, rank, context.encoded.data());
-  for_rows(context, tokens, rank,
-           [&](int64_t t) { encode_row(kernels, inner_rows, t, inner + t * rank, context.encoded.data()); });
-  project(context, inner, inner_rows, {{at.of(LinearKind::laurel_right), weights.laurel_right, kNoStreamBias, out}});
+  project(context, normed, encode_rows(context, weights.laurel_left, normed, tokens, width),
+          {{at.of(LinearKind::laurel_left), weights.laurel_left, kNoStreamBias, inner}});
+  project(context, inner, encode_rows(context, weights.laurel_right, inner, tokens, rank),
+          {{at.of(LinearKind::laurel_right), weights.laurel_right, kNoStreamBias, out}});
   for_rows(context, tokens, 2 * width, [&](int64_t t) {
     float* row = context.beside.as<float>() + t * width;
     norm_row(spec, weights.laurel_norm, kernels, out + t * width, row);

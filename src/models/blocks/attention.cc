@@ -361,19 +361,20 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
   for (ForwardObserver* observer : context.hooks.observers())
     observer->attended(attention, batch, context.attended.as<float>());
   if (gated) gate_values(*gated, batch.size(), context);
+  project_attended(index, weights, batch.size(), q_width, context);
+}
+
+}  // namespace
+
+void project_attended(int64_t layer, const LayerWeights& weights, int64_t tokens, int64_t q_width,
+                      ForwardContext& context) {
   const float* attended = context.attended.as<float>();
-  const ActivationRows out = rows_for(weights.output, batch.size(), q_width, context.encoded.data());
-  if (out.data)
-    encode_activations(context.kernels(), context.pool(), out.kind, attended, q_width, batch.size(), q_width,
-                       context.encoded.data());
-  project(context, attended, out,
-          {{{static_cast<int32_t>(index), LinearKind::output},
+  project(context, attended, encode_rows(context, weights.output, attended, tokens, q_width),
+          {{{static_cast<int32_t>(layer), LinearKind::output},
             weights.output,
             weights.output_bias,
             context.block_out.as<float>()}});
 }
-
-}  // namespace
 
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {

@@ -43,6 +43,9 @@ inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, i
   if (rows.data) kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
 }
 
+// Rounds x [tokens, cols] into context.encoded for a product with `weight`, unless the weight changes its inputs.
+ActivationRows encode_rows(ForwardContext& context, const Weight& weight, const float* x, int64_t tokens, int64_t cols);
+
 // One of several matrices that read the same rows.
 struct Projection {
   LinearId id;
@@ -82,6 +85,9 @@ void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardCont
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
+// The output matrix of attention: context.attended, rows of `q_width` values -> context.block_out
+void project_attended(int64_t layer, const LayerWeights& weights, int64_t tokens, int64_t q_width,
+                      ForwardContext& context);
 // context.normed, rounded in `rows` -> context.block_out: queries over the keys and values of layer `stored` of the
 // pool, which another model has stored.
 void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t stored, const LayerWeights& weights,

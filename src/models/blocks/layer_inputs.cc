@@ -39,10 +39,7 @@ void make_layer_inputs(const ArchSpec& spec, const LayerInputWeights& weights, c
   const int64_t tokens = batch.size(), dims = spec.layer_input, values = spec.layer_count() * dims;
   const float* residual = context.residual.as<float>();
   float* inputs = context.layer_inputs.as<float>();
-  const ActivationRows rows = rows_for(weights.projection, tokens, spec.width, context.encoded.data());
-  for_rows(context, tokens, spec.width,
-           [&](int64_t t) { encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data()); });
-  project(context, residual, rows,
+  project(context, residual, encode_rows(context, weights.projection, residual, tokens, spec.width),
           {{LinearId{.kind = LinearKind::layer_inputs}, weights.projection, kNoInputBias, inputs}});
   const float of_embedding = 1.0f / std::sqrt(static_cast<float>(spec.width));
   const float of_table = std::sqrt(static_cast<float>(dims));
@@ -65,10 +62,8 @@ void layer_input_block(const ArchSpec& spec, int64_t layer, const LayerWeights& 
   const LinearId at{.layer = static_cast<int32_t>(layer)};
   const float* residual = context.residual.as<float>();
   float* gate = context.gate.as<float>();
-  const ActivationRows rows = rows_for(weights.input_gate, tokens, spec.width, context.encoded.data());
-  for_rows(context, tokens, spec.width,
-           [&](int64_t t) { encode_row(kernels, rows, t, residual + t * spec.width, context.encoded.data()); });
-  project(context, residual, rows, {{at.of(LinearKind::input_gate), weights.input_gate, kNoInputBias, gate}});
+  project(context, residual, encode_rows(context, weights.input_gate, residual, tokens, spec.width),
+          {{at.of(LinearKind::input_gate), weights.input_gate, kNoInputBias, gate}});
   const ActivationRows gated = rows_for(weights.input_projection, tokens, dims, context.encoded.data());
   for_rows(context, tokens, 2 * dims, [&](int64_t t) {
     float* input = context.layer_inputs.as<float>() + (t * spec.layer_count() + layer) * dims;

@@ -104,6 +104,14 @@ void project(ForwardContext& context, std::span<LinearPart> parts, std::span<con
   linear_then_bias(context, parts);
 }
 
+ActivationRows encode_rows(ForwardContext& context, const Weight& weight, const float* x, int64_t tokens,
+                           int64_t cols) {
+  const ActivationRows rows = rows_for(weight, tokens, cols, context.encoded.data());
+  if (!rows.data) return rows;
+  return encode_activations(context.kernels(), context.pool(), rows.kind, x, cols, tokens, cols,
+                            context.encoded.data());
+}
+
 void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,
                    std::initializer_list<Projection> matrices) {
   const std::shared_ptr<WeightParts>& parts = matrices.begin()->weight.parts;

@@ -350,6 +350,18 @@ bool changes_columns(std::string_view tensor) {
          tensor.ends_with(".output_hadamard");
 }
 
+Error stays_in_its_kind(const ConversionInput& input, bool to_gguf) {
+  const bool quantized =
+      !input.is_gguf() && input.files.config &&
+      (input.files.config->contains("quantization_config") || input.files.config->contains("quantization"));  // of MLX
+  return Error::unsupported(fmt::format(
+      "{}: the layers of {} have parts that cannot be written as the other kind of file; convert it to {}",
+      input.files.path, input.spec.arch,
+      !to_gguf    ? "a GGUF file"
+      : quantized ? "a folder, whose matrices are plain numbers (--format bf16), or run the quantized folder as it is"
+                  : "a folder"));
+}
+
 }  // namespace
 
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const ConversionTarget& target,
@@ -379,10 +391,7 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                     "GGUF",
                     input.files.path, folder->name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
-  if (other_kind && input.spec.value_norm)
-    return Error::unsupported(fmt::format(
-        "{}: the layers of {} have parts that cannot be written as the other kind of file; convert it to {}",
-        input.files.path, input.spec.arch, to_gguf ? "a folder" : "a GGUF file"));
+  if (other_kind && !input.arch->other_file_kind) return stays_in_its_kind(input, to_gguf);
   MILLRACE_TRY(ConversionPlan plan,
                other_kind
                    ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))

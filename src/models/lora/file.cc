@@ -9,7 +9,7 @@
 #include "base/ordered_json.h"
 #include "loader/gguf_model.h"
 #include "loader/hf_weights.h"
-#include "loader/json_check.h"
+#include "loader/model_folder.h"
 
 namespace millrace {
 namespace {
@@ -95,10 +95,7 @@ Result<void> read_peft_config(LoraFile& lora, const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
     return Error::user(fmt::format("{}: is missing; an adapter's folder needs it next to the weights", path.string()));
-  MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
-  MILLRACE_TRY(
-      const Json config,
-      parse_json_object({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, path.string()));
+  MILLRACE_TRY(const Json config, read_json_object(path));
   const auto flag = [&](const char* key) {
     return config.contains(key) && config[key].is_boolean() && config[key].get<bool>();
   };

@@ -215,20 +215,8 @@ MixedRows text_queries(const LayerSpec& layer, ForwardContext& context) {
 }
 
 void finish_bidirectional(const MixerCall& call) {
-  ForwardContext& context = call.context;
   TextAttention(call).run();
-  const Weight& output = call.weights.output;
-  const float* attended = context.attended.as<float>();
-  const int64_t tokens = call.batch.size(), width = call.layer.heads * call.layer.head_dim;
-  const ActivationRows rows = rows_for(output, tokens, width, context.encoded.data());
-  if (rows.data)
-    encode_activations(context.kernels(), context.pool(), rows.kind, attended, width, tokens, width,
-                       context.encoded.data());
-  project(context, attended, rows,
-          {{{static_cast<int32_t>(call.index), LinearKind::output},
-            output,
-            call.weights.output_bias,
-            context.block_out.as<float>()}});
+  project_attended(call.index, call.weights, call.batch.size(), call.layer.heads * call.layer.head_dim, call.context);
 }
 
 }  // namespace

@@ -137,17 +137,22 @@ std::unique_ptr<CallParser> harmony_parser(std::span<const Tool> tools) {
   return std::make_unique<MessageParser>(!tools.empty());
 }
 
-// Reasoning or commentary may precede a call or the final text; the messages are distinguished by their headers.
-Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const Json& text) {
-  const auto message = [](std::string_view header) {
-    return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)),
-                        Json{{"type", "text_until"}, {"end", kHarmonyEnd}},
-                        literal_text(std::string(kStart) + std::string(kRole))});
-  };
-  const auto optional = [](Json content) { return Json{{"type", "optional"}, {"content", std::move(content)}}; };
+// A message without a recipient, and the beginning of the next one. Its text has no other mark, which would end it
+// early for the parser.
+Json message_before(std::string_view channel) {
+  return sequence_of({literal_text(std::string(kChannel) + std::string(channel) + std::string(kMessage)),
+                      Json{{"type", "regex"}, {"pattern", R"(([^<]|<+[^<|])*<*<\|end\|>)"}},
+                      literal_text(std::string(kStart) + std::string(kRole))});
+}
+
+Json optional_part(Json content) { return {{"type", "optional"}, {"content", std::move(content)}}; }
+
+Json one_of(Json ways) {
+  return ways.size() == 1 ? std::move(ways[0]) : Json{{"type", "or"}, {"elements", std::move(ways)}};
+}
+
+Json harmony_calls(std::span<const Tool> tools) {
   Json ways = Json::array();
-  if (!text.is_null())
-    ways.push_back(sequence_of({literal_text(std::string(kChannel) + "final" + std::string(kMessage)), text}));
   for (const Tool& tool : tools) {
     const Json arguments = {{"type", "json_schema"}, {"json_schema", tool.parameters}};
     ways.push_back(sequence_of({literal_text(std::string(kChannel) + "commentary to=functions." + tool.name +
@@ -157,9 +162,25 @@ Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const J
         {literal_text(" to=functions." + tool.name + std::string(kChannel) + "commentary json" + std::string(kMessage)),
          arguments}));
   }
-  Json last = ways.size() == 1 ? std::move(ways[0]) : Json{{"type", "or"}, {"elements", std::move(ways)}};
-  if (wish.required) return sequence_of({optional(message("analysis")), std::move(last)});
-  return sequence_of({optional(message("analysis")), optional(message("commentary")), std::move(last)});
+  return ways;
+}
+
+// Reasoning may precede everything; the messages are distinguished by their headers. Commentary, which is shown as
+// text, may precede a call or free text, not text that a client parses.
+Json harmony_frames(std::span<const Tool> tools, const ToolChoice& wish, const Json& text) {
+  Json ways = harmony_calls(tools);
+  const Json thought = optional_part(message_before("analysis")), said = optional_part(message_before("commentary"));
+  if (text.is_null()) {
+    if (wish.required) return sequence_of({thought, one_of(std::move(ways))});
+    return sequence_of({thought, said, one_of(std::move(ways))});
+  }
+  Json last = sequence_of({literal_text(std::string(kChannel) + "final" + std::string(kMessage)), text});
+  if (text.value("type", "") == "any_text") {
+    ways.push_back(std::move(last));
+    return sequence_of({thought, said, one_of(std::move(ways))});
+  }
+  if (ways.empty()) return sequence_of({thought, std::move(last)});
+  return sequence_of({thought, one_of({std::move(last), sequence_of({said, one_of(std::move(ways))})})});
 }
 
 Json harmony_structure(std::span<const Tool> tools, const ToolChoice& wish) {

@@ -226,6 +226,32 @@ TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   }
 }
 
+// A mark in the text of a message would end it for the parser, and the rest of the answer would be plain text.
+TEST(ToolDialects, HarmonyMessagesBeforeTheLastHaveNoMarks) {
+  const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
+  const std::string end = "<|end|><|start|>assistant", said = "<|channel|>final<|message|>",
+                    call = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}";
+  const auto matcher = [](const Json& structure) {
+    return testing::TextMatcher(testing::make_constraint(Constraint::Kind::structure, structure.dump()));
+  };
+  auto both = matcher(kHarmonyTools.frames(kTools, {}, digit)),
+       required = matcher(kHarmonyTools.frames(kTools, {true, true}, Json()));
+  ASSERT_TRUE(both.ok() && required.ok()) << both.error.message << required.error.message;
+  for (const char* text : {"", "a < b", "<<", "a<"})
+    EXPECT_TRUE(required.accepts("<|channel|>analysis<|message|>" + std::string(text) + end + call)) << text;
+  for (const char* mark : {"<|start|>", "<|call|>", "<|return|>", "<|channel|>"})
+    EXPECT_FALSE(required.accepts("<|channel|>analysis<|message|>a" + std::string(mark) + "b" + end + call)) << mark;
+  // Commentary is shown as text, so none precedes text of a required form.
+  const std::string looks = "<|channel|>commentary<|message|>I look." + end;
+  EXPECT_TRUE(both.accepts(looks + call));
+  EXPECT_TRUE(both.accepts(call));
+  EXPECT_TRUE(both.accepts(said + "1"));
+  EXPECT_FALSE(both.accepts(looks + said + "1"));
+  auto free = matcher(kHarmonyTools.frames(kTools, {}, {{"type", "any_text"}}));
+  ASSERT_TRUE(free.ok()) << free.error.message;
+  EXPECT_TRUE(free.accepts(looks + said + "one"));
+}
+
 // A closing tag in a value is a part of it, unless a tag that may follow comes after it.
 TEST(ToolDialects, ClosingTagsInValues) {
   const auto qwen = [](const std::string& value) {
