@@ -320,6 +320,20 @@ TEST(Convert, GemmaFourStaysWithinItsFileKind) {
   }
 }
 
+TEST(Convert, AQuantizedFolderOfGemmaFourIsToldWhatRemains) {
+  const Scratch scratch;
+  const std::string folder = scratch / "quantized";
+  fs::copy(golden() / "gemma4", folder, fs::copy_options::recursive);
+  auto config = nlohmann::json::parse(testing::read_file(folder + "/config.json"));
+  config["quantization"] = {{"group_size", 64}, {"bits", 4}};  // as MLX says it
+  std::ofstream(folder + "/config.json") << config;
+  const auto refused = convert(folder, scratch / "out.gguf");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
+  EXPECT_NE(refused.error().message.find("or run the quantized folder as it is"), std::string::npos)
+      << refused.error().message;
+}
+
 // Without the order or the transform of the inputs the columns would multiply others.
 TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
   for (const auto& [name, part] : {std::pair{"gptq_4_act_order", "input_order"}, {"quip_sharp_2", "hadamard"}}) {

@@ -43,8 +43,30 @@ TEST_P(Lora, EveryPairOfFileKindsMatchesTheMergedModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Lora, ::testing::Values("llama3", "llama_linear", "phi3", "qwen2moe", "gpt2", "gemma2"),
+INSTANTIATE_TEST_SUITE_P(All, Lora,
+                         ::testing::Values("llama3", "llama_linear", "phi3", "qwen2moe", "gpt2", "gemma2", "gemma4",
+                                           "gemma4_e", "gemma3n", "gpt_oss"),
                          [](const auto& test) { return test.param; });
+
+// Layer 5 of this model reads the keys and values of layer 1.
+TEST(LoraOfSharedKeys, FactorsForKeysThatALayerDoesNotComputeAreRefused) {
+  const fs::path folder = fs::temp_directory_path() / ("millrace_lora_shared_" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  fs::copy(kGolden / "lora/gemma4_e", folder, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
+  std::string text = testing::read_file(folder / "adapter_model.safetensors");
+  for (size_t at = 0; (at = text.find("layers.1.self_attn.k_proj", at)) != std::string::npos;) text[at + 7] = '5';
+  std::ofstream(folder / "adapter_model.safetensors", std::ios::binary) << text;
+  auto runner = TestRunner::load((kGolden / "gemma4_e").string(), {});
+  ASSERT_TRUE(runner.ok());
+  const auto added = (*runner)->add_adapter(folder.string());
+  fs::remove_all(folder);
+  ASSERT_FALSE(added.ok());
+  EXPECT_EQ(added.error().kind, ErrorKind::unsupported);
+  EXPECT_NE(added.error().message.find(
+                "adapters cannot change blk.5.attn_k.weight: layer 5 reads the keys and values of layer 1"),
+            std::string::npos)
+      << added.error().message;
+}
 
 class LoraRefused : public ::testing::Test {
  protected:

@@ -64,7 +64,7 @@ TEST_P(RecurrentDrafts, EventsAreThoseOfPlainDecoding) {
     const DraftOutcome drafted = run_requests(*core, requests, 1);
     EXPECT_EQ(drafted.emitted, plain[at]);
     EXPECT_EQ(drafted.stats.states_free, drafted.stats.states);
-    // Small steps may hold no tree; `auto` drafts if drafts pay on this machine.
+    // Small steps may hold no tree, and measured times may say that no draft is worth it.
     if (all[at].first != "small steps" && drafting.draft_length == "fixed") {
       EXPECT_GT(drafted.stats.drafted_tokens, 0);
     }

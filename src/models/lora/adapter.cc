@@ -26,6 +26,17 @@ std::vector<float> decoded(const StoredTensor& stored) {
   return values;
 }
 
+// Says why a layer has no keys or values to change; "" if the matrix is no such one.
+std::string keys_of_another_layer(const ArchSpec& spec, const std::string& canonical) {
+  for (int64_t i = 0; i < spec.layer_count(); ++i) {
+    const int64_t from = spec.layers[static_cast<size_t>(i)].kv_from;
+    if (from >= 0 && (canonical.starts_with(fmt::format("blk.{}.attn_k.", i)) ||
+                      canonical.starts_with(fmt::format("blk.{}.attn_v.", i))))
+      return fmt::format(": layer {} reads the keys and values of layer {}", i, from);
+  }
+  return {};
+}
+
 std::string shape(const Tensor& tensor) { return fmt::format("[{}, {}]", tensor.rows(), tensor.cols()); }
 
 }  // namespace
@@ -77,8 +88,8 @@ class LoraLoader {
                                            shape(a), kMaxRank));
     const auto targets = lora_targets(model_, canonical, b.rows());
     if (targets.empty())
-      return Error::unsupported(
-          fmt::format("{}: tensor {}: adapters cannot change {}", path_, factors.a->name, canonical));
+      return Error::unsupported(fmt::format("{}: tensor {}: adapters cannot change {}{}", path_, factors.a->name,
+                                            canonical, keys_of_another_layer(model_.spec(), canonical)));
     int64_t rows = 0;
     for (const LoraTarget& target : targets) {
       rows += target.weight->rows;
