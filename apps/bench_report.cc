@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <numeric>
 
 #include "base/ordered_json.h"
+#include "base/processor.h"
 #include "base/version.h"
 #include "memory_report.h"
 #include "models/weight_parts_loader.h"
@@ -19,13 +19,6 @@
 
 namespace millrace {
 namespace {
-
-std::string processor_name() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
-  return "unknown";
-}
 
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);

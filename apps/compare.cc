@@ -1,12 +1,11 @@
 // millrace compare: configurations of techniques side by side on one model.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
+#include <optional>
 
 #include "base/cpu.h"
 #include "base/pending_file.h"
@@ -15,6 +14,7 @@
 #include "command.h"
 #include "compare/compare_picture.h"
 #include "compare/compare_report.h"
+#include "compare/comparison.h"
 #include "compare/suite_text.h"
 #include "hub_model.h"
 #include "input.h"
@@ -94,16 +94,7 @@ Result<CompareConfig> make_config(const CompareFlags& flags, LoadedModels& loade
 Result<std::vector<CompareConfig>> make_configs(const CompareFlags& flags) {
   std::vector<std::string> texts = {flags.base};
   texts.insert(texts.end(), flags.with.begin(), flags.with.end());
-  std::vector<CompareSpec> specs;
-  for (const std::string& text : texts) {
-    auto spec = parse_compare_spec(text);
-    if (!spec.ok()) return Error{spec.error().kind, "configuration " + spec.error().message};
-    for (const CompareSpec& other : specs)
-      if (other.text == spec->text) return Error::user(fmt::format("configuration '{}' is given twice", spec->text));
-    specs.push_back(std::move(*spec));
-  }
-  if (!specs.front().engine.empty())
-    return Error::user("--base: must be a configuration of millrace; name the other engine by --with");
+  MILLRACE_TRY(const auto specs, parse_configurations(texts));
   LoadedModels loaded;
   std::vector<CompareConfig> configs;
   for (const CompareSpec& spec : specs) {
@@ -123,107 +114,6 @@ Result<CompareJournal> open_journal(const CompareFlags& flags, const LanguageMod
   MILLRACE_TRY(auto journal, CompareJournal::open(flags.resume, facts));
   if (journal.read() > 0) fmt::print(stderr, "millrace: {} values from {}\n", journal.read(), flags.resume);
   return journal;
-}
-
-// How much a drafter that chooses among others loses against the best of these, on each task and on average.
-void add_regret(std::span<const CompareConfig> configs, const std::vector<std::vector<SuiteFigure>>& figures,
-                CompareResult& result) {
-  for (size_t c = 0; c < configs.size(); ++c) {
-    if (!configs[c].engine.drafter.starts_with("best")) continue;
-    std::string tasks;
-    double sum = 0;
-    int count = 0;
-    for (size_t f = 0; f < figures[c].size(); ++f) {
-      const SuiteFigure& own = figures[c][f];
-      if (!own.of_group || !own.metric.starts_with("tokens_per_step")) continue;
-      double best = 0;
-      for (size_t other = 0; other < configs.size(); ++other)
-        if (other != c && !configs[other].engine.drafter.empty())
-          best = std::max(best, figures[other][f].interval.value);
-      if (best <= 0) continue;
-      const double regret = 1 - own.interval.value / best;
-      tasks += fmt::format("{}{} {:.1f} %", tasks.empty() ? "" : ", ", own.metric.substr(own.metric.find('@') + 1),
-                           100 * regret);
-      sum += regret;
-      ++count;
-    }
-    if (count > 0)
-      result.notes.push_back(
-          fmt::format("{}: tokens a step below the best of the other drafters: {:.1f} % on average ({})",
-                      configs[c].spec.name, 100 * sum / count, tasks));
-  }
-}
-
-// False: interrupted.
-Result<bool> measure(SuiteRun& run, std::span<const CompareConfig> configs, CompareJournal& journal,
-                     const std::string& label, CompareResult& result) {
-  ProgressBar bar(label + " " + run.plan().name);
-  MILLRACE_TRY(const SuiteValues values, run_suite(run, configs, journal, [&](double fraction) {
-                 bar.update(fraction);
-                 return !interrupted();
-               }));
-  for (size_t c = 0; c < configs.size(); ++c)
-    if (!values.left_out[c].empty())
-      result.notes.push_back(
-          fmt::format("{}: {} is left out: {}", values.plan.name, configs[c].spec.name, values.left_out[c]));
-  result.notes.insert(result.notes.end(), run.notes().begin(), run.notes().end());
-  if (values.plan.name == "speed") {
-    for (size_t c = 0; c < configs.size(); ++c) {
-      result.configs[c].prefill = values.of(c, kPrefillMetric);
-      result.configs[c].decode = values.of(c, kDecodeMetric);
-      result.configs[c].ttft = values.of(c, kTtftMetric);
-    }
-  } else {
-    const auto figures = suite_figures(values);
-    add_regret(configs, figures, result);
-    for (size_t c = 0; c < configs.size(); ++c)
-      result.configs[c].quality.insert(result.configs[c].quality.end(), figures[c].begin(), figures[c].end());
-  }
-  return values.complete;
-}
-
-using ReadRates = std::map<int64_t, double>;  // GB/s, by bytes of a step
-
-// Other load on the machine varies, so the rates are measured before and after the rounds, and the higher value counts.
-void raise_read_rates(std::span<const CompareConfig> configs, ReadRates& rates) {
-  for (const CompareConfig& config : configs) {
-    if (!config.model || interrupted()) continue;
-    double& rate = rates[config.model->info().step_bytes];
-    rate = std::max(rate, measure_read_rate(config));
-  }
-}
-
-void add_roofs(const CompareFlags& flags, std::span<const CompareConfig> configs, const ReadRates& rates,
-               CompareResult& result) {
-  for (size_t c = 0; c < configs.size(); ++c) {
-    if (!configs[c].model) continue;
-    const auto rate = rates.find(configs[c].model->info().step_bytes);
-    if (rate == rates.end()) continue;
-    result.configs[c].roof_tokens_per_s =
-        decode_roof_tokens_per_s(configs[c], flags.input.prompt + flags.input.generate, rate->second);
-    result.read_gb_per_s = std::max(result.read_gb_per_s, rate->second);
-  }
-}
-
-// What cannot be measured is a note: the rest has been measured by then.
-void add_memory(const CompareFlags& flags, std::span<const CompareConfig> configs, CompareResult& result) {
-  const int64_t longest = flags.input.prompt + flags.input.generate;
-  for (size_t c = 0; c < configs.size(); ++c) {
-    ConfigResult& own = result.configs[c];
-    if (!configs[c].model) {
-      std::error_code missing;
-      const std::string& model = configs[c].spec.model;
-      const auto bytes = std::filesystem::file_size(model.empty() ? flags.model.path : model, missing);
-      if (!missing) own.memory.weights_bytes = static_cast<int64_t>(bytes);
-      continue;
-    }
-    const int64_t fitting = std::min(longest, compare_context(configs[c]));
-    auto memory = measure_memory(configs[c], std::min(flags.input.prompt, fitting - 1), fitting);
-    if (memory.ok())
-      own.memory = *memory;
-    else
-      result.notes.push_back(fmt::format("memory: {} is left out: {}", own.name, memory.error().message));
-  }
 }
 
 Result<void> write_output(const std::string& path, const std::string& text) {
@@ -248,15 +138,38 @@ Result<void> write_outputs(const CompareFlags& flags, const CompareResult& resul
   return flags.png.empty() ? Result<void>() : picture.write_png(flags.png);
 }
 
-CompareResult empty_result(const CompareFlags& flags, std::span<const CompareConfig> configs) {
-  CompareResult result;
-  result.model = configs.front().model->info().name;
-  result.rounds = flags.input.rounds;
-  result.version = kVersionText;
-  result.machine = machine_text(flags, *configs.front().model);
-  for (const CompareConfig& config : configs)
-    result.configs.push_back({.name = config.spec.name, .spec = config.spec.text, .applied = config.applied});
-  return result;
+// Shows each part of the comparison as a bar of its own.
+class PartBars {
+ public:
+  // Returns false after Ctrl-C.
+  bool show(const std::string& part, double fraction) {
+    if (part != part_) {
+      bar_.reset();  // erases the bar before the next one is drawn
+      bar_.emplace(part_ = part);
+    }
+    bar_->update(fraction);
+    return !interrupted();
+  }
+
+ private:
+  std::string part_;
+  std::optional<ProgressBar> bar_;
+};
+
+Result<Comparison> measure(const CompareFlags& flags, std::span<const CompareConfig> configs) {
+  const LanguageModel& base = *configs.front().model;
+  const ComparisonPlan plan{.suites = flags.suites,
+                            .input = flags.input,
+                            .machine = machine_text(flags, base),
+                            .model_path = flags.model.path,
+                            .resumable = !flags.resume.empty()};
+  MILLRACE_TRY(auto journal, open_journal(flags, base));
+  PartBars bars;
+  MILLRACE_TRY(Comparison done, run_comparison(plan, configs, journal, [&](const std::string& part, double fraction) {
+                 return bars.show(part, fraction);
+               }));
+  done.result.version = kVersionText;
+  return done;
 }
 
 Result<int> compare(CompareFlags flags) {
@@ -269,35 +182,10 @@ Result<int> compare(CompareFlags flags) {
   }
   flags.input.threads = flags.model.threads;
   MILLRACE_TRY(const auto configs, make_configs(flags));
-  std::vector<std::unique_ptr<SuiteRun>> runs;
-  for (const std::string& suite : flags.suites) {
-    MILLRACE_TRY(auto run, begin_suite(suite, configs, flags.input));
-    runs.push_back(std::move(run));
-  }
-  if (flags.input.rounds > 0) {
-    MILLRACE_TRY(auto run, begin_speed(configs, flags.input));
-    runs.push_back(std::move(run));
-  }
-  MILLRACE_TRY(auto journal, open_journal(flags, *configs.front().model));
-  CompareResult result = empty_result(flags, configs);
-  bool complete = true;
-  ReadRates rates;
-  for (size_t i = 0; i < runs.size() && complete; ++i) {
-    const bool speed = runs[i]->plan().name == "speed";
-    if (speed) raise_read_rates(configs, rates);
-    MILLRACE_TRY(complete, measure(*runs[i], configs, journal, fmt::format("{}/{}", i + 1, runs.size()), result));
-    if (speed) raise_read_rates(configs, rates);
-    runs[i].reset();  // its engines
-  }
-  if (!complete) {
-    result.notes.push_back("Interrupted: the figures are of what every configuration had measured by then." +
-                           std::string(flags.resume.empty() ? "" : " The same command continues."));
-  }
-  add_roofs(flags, configs, rates, result);
-  add_memory(flags, configs, result);
-  fmt::print("{}", compare_table(result));
-  MILLRACE_TRY_VOID(write_outputs(flags, result));
-  return complete ? 0 : 130;
+  MILLRACE_TRY(const Comparison done, measure(flags, configs));
+  fmt::print("{}", compare_table(done.result));
+  MILLRACE_TRY_VOID(write_outputs(flags, done.result));
+  return done.complete ? 0 : 130;
 }
 
 std::string suite_list() {

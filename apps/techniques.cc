@@ -11,6 +11,7 @@
 #include "input.h"
 #include "run/compatibility/page.h"
 #include "techniques/families.h"
+#include "techniques/technique_json.h"
 #include "workload/trace_format.h"
 
 namespace millrace {
@@ -40,39 +41,11 @@ std::string ledger_name(const TechniqueInfo& info, const std::vector<TechniqueIn
   return std::ranges::count_if(all, same) > 1 ? info.family + "-" + info.name : info.name;
 }
 
-const char* type_name(OptionSpec::Type type) {
-  switch (type) {
-    case OptionSpec::Type::integer: return "integer";
-    case OptionSpec::Type::number: return "number";
-    case OptionSpec::Type::boolean: return "boolean";
-    case OptionSpec::Type::text: return "text";
-  }
-  return "";
-}
-
 nlohmann::ordered_json to_json(const TechniqueInfo& info, const std::string& proof_name) {
-  auto options = nlohmann::ordered_json::array();
-  for (const auto& option : info.options) {
-    options.push_back({{"name", option.name},
-                       {"type", type_name(option.type)},
-                       {"default", option.default_value},
-                       {"help", option.help}});
-    if (option.type == OptionSpec::Type::integer || option.type == OptionSpec::Type::number) {
-      options.back()["min"] = option.min;
-      options.back()["max"] = option.max;
-    }
-  }
-  nlohmann::ordered_json paper, lossless;  // null where there is none
-  if (!info.paper.empty())
-    paper = {{"authors", info.paper.authors},
-             {"title", info.paper.title},
-             {"year", info.paper.year},
-             {"text", info.paper.text}};
-  if (info.loss != Loss::not_applicable) lossless = info.loss == Loss::lossless;
-  return {{"family", info.family},   {"name", info.name},
-          {"summary", info.summary}, {"paper", paper},
-          {"lossless", lossless},    {"options", options},
-          {"test", info.test},       {"proof", fmt::format("proofs/results/{}.json", proof_name)}};
+  nlohmann::ordered_json out = technique_json(info);
+  out["test"] = info.test;
+  out["proof"] = fmt::format("proofs/results/{}.json", proof_name);
+  return out;
 }
 
 void print_table(const std::vector<TechniqueInfo>& all, const std::string& wanted) {

@@ -12,5 +12,5 @@ export default defineConfig({
     cssCodeSplit: true,
     chunkSizeWarningLimit: 700,
   },
-  server: { proxy: Object.fromEntries(["/v1", "/live", "/health", "/openapi.json", "/props"].map((path) => [path, { target: process.env.MILLRACE_SERVER ?? "http://127.0.0.1:8080", changeOrigin: false }])) },
+  server: { proxy: Object.fromEntries(["/v1", "/live", "/health", "/openapi.json", "/props", "/models", "/api", "/techniques", "/compare", "/tokenize"].map((path) => [path, { target: process.env.MILLRACE_SERVER ?? "http://127.0.0.1:8080", changeOrigin: false }])) },
 });

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "server/api/api.h"
+#include "server/api/query.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -43,7 +44,10 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   HttpReply head{.content_type = "text/event-stream", .headers = call.service.headers(call.request)};
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");
-  if (call.service.feed().watch(exchange, std::move(head))) return std::nullopt;
+  const std::string wanted = query_value(call.request.query, "model");
+  const auto model = wanted == LiveFeed::kAllModels ? wanted : call.service.models().resolve(wanted);
+  if (!model) return call.service.no_such_model(wanted);
+  if (call.service.feed().watch(exchange, std::move(head), *model)) return std::nullopt;
   return ApiError{ApiErrorKind::overloaded,
                   fmt::format("{} clients are already watching; try again later", LiveFeed::kMaxWatchers), ""};
 }
@@ -123,9 +127,9 @@ std::vector<Endpoint> page_endpoints() {
   icon.handle = asset;
   icon.open = true;
   get("/live",
-      "The engine's state as server-sent events, at most five per second: one `hello`, then `snapshot`, or `busy` "
-      "during "
-      "a long step. docs/page.md describes them.")
+      "The state of an engine as server-sent events, at most five per second: one `hello`, then `snapshot`, or `busy` "
+      "during a long step. `?model=NAME` names the model, `?model=*` every loaded one; without it, it is the first "
+      "one. docs/page.md describes the events.")
       .begin = live;
   return list;
 }

@@ -16,6 +16,7 @@
 #include "server/generation/generation.h"
 #include "server/generation/prompt_rows.h"
 #include "server/generation/text_work.h"
+#include "server/measure/comparisons.h"
 #include "server/page.h"
 
 namespace millrace {
@@ -99,6 +100,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   constraints_ = std::make_unique<ConstraintWorkers>();
   texts_ = std::make_unique<TextWorkers>();
   pulls_ = std::make_unique<ModelPulls>();
+  comparisons_ = std::make_unique<Comparisons>();
   answer_parts_ = models_->answer_parts();
   streams_ = std::make_unique<StreamStore>(within(options_.streams, answer_parts_));
   // Under a memory budget, responses are only stored if their limit is a small part of it.
@@ -122,6 +124,7 @@ void Service::stop_engine() {
   feed_.reset();
   batches_.reset();
   pulls_->stop();
+  comparisons_->stop();
   texts_->stop();        // before what it passes requests to
   constraints_->stop();  // before the engines it compiles for
   models_->stop();
@@ -154,6 +157,7 @@ bool Service::busy() const {
 void Service::drain() {
   draining_ = true;
   if (batches_) batches_->stop();
+  comparisons_->cancel();
   streams_->drain();
 }
 

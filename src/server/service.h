@@ -63,6 +63,8 @@ struct ServiceOptions : LiveOptions {
   std::shared_ptr<Telemetry> telemetry;      // null: counters only
 };
 
+class Comparisons;
+
 class Service {
  public:
   Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options);
@@ -85,6 +87,7 @@ class Service {
   ConstraintWorkers& constraints() const { return *constraints_; }
   TextWorkers& texts() const { return *texts_; }
   ModelPulls& pulls() const { return *pulls_; }
+  Comparisons& comparisons() const { return *comparisons_; }
   // Opens options().files_dir and resumes unfinished batches. Errors: user (the folder).
   Result<void> open_files();
   FileStore* files() const { return files_.get(); }        // null: no folder is configured
@@ -198,6 +201,7 @@ class Service {
   std::unique_ptr<ConstraintWorkers> constraints_;
   std::unique_ptr<TextWorkers> texts_;
   std::unique_ptr<ModelPulls> pulls_;
+  std::unique_ptr<Comparisons> comparisons_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
   AnswerParts answer_parts_;  // parts of the memory budget

@@ -77,6 +77,7 @@ export async function healthy(): Promise<boolean> {
 
 export interface Model {
   id: string;
+  status?: { value: string };
   max_model_len?: number;
   meta?: { n_params?: number };
 }
@@ -103,8 +104,9 @@ export interface Props {
   default_generation_settings?: { params?: Record<string, number> };
 }
 
-export async function props(): Promise<Props> {
-  return (await (await ask("/props")).json()) as Props;
+// Facts of a loaded model; a request for another one would load it.
+export async function props(model: string): Promise<Props> {
+  return (await (await ask(`/props?model=${encodeURIComponent(model)}`)).json()) as Props;
 }
 
 const postJson = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({

@@ -26,11 +26,12 @@ export const modelName = (): string =>
   app.models.some((one) => one.id === app.settings.model) ? app.settings.model : (app.models[0]?.id ?? "");
 
 export async function loadFacts(): Promise<void> {
-  const [models, fields, props] = await Promise.allSettled([api.models(), api.chatFields(), api.props()]);
+  const [models, fields] = await Promise.allSettled([api.models(), api.chatFields()]);
   if (models.status === "fulfilled") app.models = models.value;
   if (fields.status === "fulfilled") app.fields = fields.value;
-  if (props.status === "fulfilled") app.props = props.value;
   if (models.status === "rejected") throw models.reason;
+  const selected = app.models.find((one) => one.id === modelName());
+  app.props = selected?.status?.value === "loaded" ? await api.props(selected.id).catch(() => ({})) : {};
 }
 
 export function applyTheme(): void {

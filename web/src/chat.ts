@@ -1,14 +1,18 @@
 // The chat: shows the current path of a conversation's tree, and runs streaming answers, including those of conversations
 // that are not shown.
 import { readAnswer } from "./answer_stream";
+import { answerFields } from "./answer_settings";
 import * as api from "./api";
 import { app, modelName } from "./app";
 import { Composer } from "./composer";
-import { el } from "./dom";
+import { el, iconButton } from "./dom";
+import { copyText, inlineMarkdown } from "./markdown";
 import { MessageView } from "./message";
-import { add, firstRead, newConversation, newId, path, place, prompt, turn, type Conversation, type Message, type TextFile } from "./tree";
+import { firstScreen, REAL_MODEL } from "./starters";
+import { add, firstRead, newConversation, newId, path, place, prompt, promptWith, turn, type Conversation, type Message, type TextFile } from "./tree";
 
 const FOLLOW = 60; // pixels: closer to the end than this, the view follows the stream
+const PER_MESSAGE = 16; // tokens that a chat template adds to a message, rounded up
 const SAVE_EACH = 1000; // ms between saves while an answer streams, so that a reload resumes from there
 
 // A streaming answer.
@@ -18,21 +22,16 @@ interface Run {
   abort: AbortController;
 }
 
-const storyStarts = ["Once upon a time, there was a little fox who", "One day, a girl found a box in the garden. In it", "The old boat did not want to go home, because"];
-const questionStarts = ["Explain how a water mill works.", "Write a limerick about a patient miller.", "What is $\\int_0^1 x^2\\,dx$, step by step?"];
-// Exercises of the kinds that the built-in lab models were trained on.
-const labStarts = [
-  "The code of the silver clock is 5956. The small eagle sang by the road. The code of the green basket is 7640.\n\nQuestion: What is the code of the silver clock?",
-  "What is 38 + 96 + 25?",
-  "As JSON with name, day, item, color, count and price: It was Wednesday when 7 red bottles were sold to Milorona Betoshal for 72 coins.",
-];
-
 export class Chat {
   readonly root = el("section", { class: "chat", "aria-label": "Conversation" });
   conversation: Conversation = newConversation(app.settings.system);
   private readonly log = el("div", { class: "log", role: "log", "aria-live": "off", "aria-label": "Messages" });
   private readonly scroller = el("div", { class: "scroller", tabindex: "-1" }, this.log);
-  readonly composer = new Composer((text, files) => void this.send(text, files), () => this.stop());
+  readonly composer = new Composer({
+    send: (text, files) => void this.send(text, files),
+    stop: () => this.stop(),
+    tooLong: (text, files) => this.tooLong(text, files),
+  });
   private views: MessageView[] = [];
   private readonly runs = new Map<string, Run>(); // by conversation
   private follows = true; // scroll along while the text grows
@@ -68,7 +67,7 @@ export class Chat {
   }
 
   private toEnd(): void {
-    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.scroller.scrollTop = this.root.classList.contains("is-empty") ? 0 : this.scroller.scrollHeight;
     this.follows = true;
   }
 
@@ -123,12 +122,12 @@ export class Chat {
   }
 
   private empty(): HTMLElement {
-    const plain = app.props.chat_template === "";
-    const starts = plain ? storyStarts : modelName().startsWith("millrace-lab") ? labStarts : questionStarts;
+    const { about, starters, demonstration } = firstScreen(app.models.find((one) => one.id === modelName()), app.props.chat_template);
     return el("div", { class: "empty" },
       el("h1", {}, modelName() || "millrace"),
-      el("p", {}, plain ? "This model has no chat template: it continues your text. Write a beginning." : "Ask a question, or start with one of these."),
-      el("div", { class: "starts" }, ...starts.map((text) => el("button", { type: "button", class: "start", onclick: () => void this.send(text, []) }, text))));
+      el("p", {}, about),
+      el("div", { class: "starts" }, ...starters.map(({ shown, sent }) => el("button", { type: "button", class: "start", onclick: () => void this.send(sent, []) }, el("span", {}, ...inlineMarkdown(shown))))),
+      demonstration && realModel());
   }
 
   async send(text: string, files: TextFile[]): Promise<void> {
@@ -211,6 +210,24 @@ export class Chat {
     else conversation.since = before;
   }
 
+  // Counts tokens only where the message could be too long: a token has at least one character.
+  private async tooLong(text: string, files: TextFile[]): Promise<string> {
+    const conversation = this.conversation, model = app.models.find((one) => one.id === modelName());
+    const context = model?.max_model_len ?? 0;
+    const asked: Message = { id: "", parent: path(conversation).at(-1)?.id ?? "", role: "user", content: text, created: 0, files };
+    const messages = promptWith(conversation, asked);
+    if (context === 0 || messages.reduce((sum, one) => sum + one.content.length, 0) + PER_MESSAGE * messages.length < context) return "";
+    try {
+      const tokens = await api.countTokens({ model: modelName(), messages });
+      if (tokens < context) return "";
+      const alone = messages.length === 1 || (await api.countTokens({ model: modelName(), messages: messages.slice(-1) })) >= context;
+      const advice = alone ? "Shorten it." : "Sending it offers to leave out the oldest messages.";
+      return `Too long: ${alone && messages.length === 1 ? "the message has" : "with the conversation before it, the message has"} ${tokens.toLocaleString("en")} tokens, and ${modelName()} reads ${context.toLocaleString("en")}. ${advice}`;
+    } catch {
+      return ""; // the answer to the message will say what is wrong
+    }
+  }
+
   // Reserves a quarter of the context for the answer, or max_tokens if that is less.
   private roomForPrompt(): number {
     const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? 0;
@@ -229,7 +246,16 @@ export class Chat {
   private async answer(question: Message): Promise<void> {
     const conversation = this.conversation;
     const { settings } = app;
-    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, question), ...settings.sampling };
+    let fields: Record<string, unknown> = {};
+    try {
+      fields = answerFields(settings);
+    } catch (error) {
+      const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), finish: "not_sent", error: error instanceof Error ? error.message : String(error) });
+      this.draw();
+      this.viewOf(message)?.update(false);
+      return this.changed(conversation);
+    }
+    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, question), ...settings.sampling, ...fields };
     if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: 5 });
     const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
     await this.read(conversation, message, body);
@@ -330,4 +356,10 @@ class Spoken {
   end(why: string): void {
     app.say([this.text.trim(), why].filter(Boolean).join(". ") || "Answer finished");
   }
+}
+
+// The command that serves a model of practical use.
+function realModel(): HTMLElement {
+  const copy = iconButton("copy", "Copy command", () => void copyText(REAL_MODEL, copy));
+  return el("p", { class: "real-model" }, "For a real model, ", el("a", { href: "#models" }, "download one"), ", or run", el("br"), el("code", {}, REAL_MODEL), copy);
 }

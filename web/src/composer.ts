@@ -2,9 +2,18 @@
 import { countText } from "./api";
 import { app, modelName } from "./app";
 import { el, icon, iconButton } from "./dom";
+import { isLong, size } from "./text";
 import type { TextFile } from "./tree";
 
+export interface ComposerActions {
+  send(text: string, files: TextFile[]): void;
+  stop(): void;
+  tooLong(text: string, files: TextFile[]): Promise<string>; // a sentence if the model cannot read the message; or ""
+}
+
+const CHECK_PAUSE = 400; // ms without a change, after which the length is checked
 const MOST_FILES = 8;
+const pastedName = (number: number): string => `pasted-${number}.txt`;
 const MOST_FILE_BYTES = 512 * 1024;
 
 // The bytes as text if they are UTF-8 without NUL; else null.
@@ -36,29 +45,41 @@ async function whyNot(file: File, text: string | null): Promise<string | null> {
 
 export class Composer {
   readonly root: HTMLElement;
-  readonly field = el("textarea", { id: "composer", rows: "1", placeholder: "Message", "aria-label": "Message", enterkeyhint: "send", autocomplete: "off" });
+  readonly field = el("textarea", { id: "composer", rows: "1", placeholder: "Message", "aria-label": "Message", enterkeyhint: "send", autocomplete: "off", dir: "auto" });
   private readonly chips = el("div", { class: "chips", "aria-label": "Attached files" });
   private readonly button = el("button", { type: "submit", class: "send" });
   private readonly picker = el("input", { type: "file", multiple: true, hidden: true, "aria-hidden": "true", tabindex: "-1" });
+  private readonly warning = el("p", { class: "composer-warning", role: "status", hidden: true });
   private files: TextFile[] = [];
   private working = false;
+  private timer = 0;
 
-  constructor(private readonly send: (text: string, files: TextFile[]) => void, private readonly stop: () => void) {
-    const form = el("form", { class: "composer", "aria-label": "New message" }, this.chips,
+  constructor(private readonly actions: ComposerActions) {
+    const form = el("form", { class: "composer", "aria-label": "New message" }, this.warning, this.chips,
       el("div", { class: "composer-row" }, iconButton("clip", "Attach text files", () => this.picker.click()), this.field, this.button), this.picker);
     this.root = el("div", { class: "composer-place" }, form);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.working) this.stop();
+      if (this.working) this.actions.stop();
       else this.submit();
     });
-    this.field.addEventListener("input", () => this.resize());
+    this.field.addEventListener("input", () => {
+      this.resize();
+      this.checkLength();
+    });
     this.field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       if (!this.working) this.submit();
     });
-    this.field.addEventListener("paste", (event) => void this.take([...(event.clipboardData?.files ?? [])]));
+    this.field.addEventListener("paste", (event) => {
+      const files = [...(event.clipboardData?.files ?? [])];
+      const text = event.clipboardData?.getData("text/plain") ?? "";
+      if (files.length > 0) return void this.take(files);
+      if (!isLong(text) || this.files.length >= MOST_FILES) return;
+      event.preventDefault();
+      this.takePasted(text);
+    });
     this.picker.addEventListener("change", () => {
       void this.take([...(this.picker.files ?? [])]);
       this.picker.value = "";
@@ -96,9 +117,43 @@ export class Composer {
     this.drawChips();
   }
 
+  // A long pasted text becomes a file, which is shown as a chip.
+  private takePasted(text: string): void {
+    const names = new Set(this.files.map((file) => file.name));
+    let number = 1;
+    while (names.has(pastedName(number))) ++number;
+    this.files.push({ name: pastedName(number), text });
+    this.drawChips();
+    app.say("The pasted text is attached.");
+  }
+
+  // Puts an attached text into the field, where it can be edited.
+  private unfold(index: number): void {
+    const [file] = this.files.splice(index, 1);
+    const { selectionStart, selectionEnd } = this.field;
+    this.field.setRangeText(file!.text, selectionStart, selectionEnd, "end");
+    this.drawChips();
+    this.resize();
+    this.field.focus();
+  }
+
+  // Says that the message is too long before it is sent. A later change of the message ends the check.
+  checkLength(): void {
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(async () => {
+      const text = this.field.value, { files } = this, timer = this.timer;
+      const warning = text.trim() === "" && files.length === 0 ? "" : await this.actions.tooLong(text.trim(), files);
+      if (timer !== this.timer) return;
+      this.warning.hidden = warning === "";
+      if (this.warning.textContent !== warning) this.warning.textContent = warning;
+    }, CHECK_PAUSE);
+  }
+
   private drawChips(): void {
+    this.checkLength();
     this.chips.replaceChildren(...this.files.map((file, index) =>
-      el("span", { class: "chip" }, icon("file"), el("span", {}, file.name), iconButton("close", `Remove ${file.name}`, () => {
+      el("span", { class: "chip" }, icon("file"), el("span", {}, file.name, el("small", {}, ` ${size(file.text.length)}`)),
+        iconButton("edit", `Put ${file.name} into the message`, () => this.unfold(index)), iconButton("close", `Remove ${file.name}`, () => {
         this.files.splice(index, 1);
         this.drawChips();
         this.field.focus();
@@ -113,7 +168,7 @@ export class Composer {
     this.field.value = "";
     this.drawChips();
     this.resize();
-    this.send(text, files);
+    this.actions.send(text, files);
   }
 
   private resize(): void {

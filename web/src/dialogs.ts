@@ -45,6 +45,8 @@ export const shortcuts: [string, string][] = [
   ["R", "Regenerate the last answer"],
   ["[  ]", "Previous, next version"],
   ["L", "Switch between chat and live view"],
+  ["M", "Switch between chat and models"],
+  ["F", "Search conversations"],
   ["P", "Generation settings"],
   ["T", "Switch between light and dark"],
   ["?", "This list"],

@@ -41,6 +41,7 @@ const icons = {
   tokens: "M4 6h6v5H4zM13 6h7v5h-7zM4 14h9v5H4zM16 14h4v5h-4z",
   file: "M6 3h8l4 4v14H6zM14 3v4h4",
   key: "M14 4a6 6 0 1 0 0 12 6 6 0 0 0 0-12zM9.5 14.5L4 20M6.5 17.5l2 2",
+  info: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18zM12 11v6M12 7.5h.01",
   keyboard: "M3 7h18v10H3zM7 10h.01M11 10h.01M15 10h.01M8 14h8",
 } as const;
 

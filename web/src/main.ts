@@ -1,5 +1,5 @@
-// The page's frame: the bar at the top, conversations on the left, the chat or the live view in the middle, settings on
-// the right. The live view is a separate chunk, loaded when first shown.
+// The page's frame: the bar at the top, conversations on the left, one of the views in the middle, settings on the
+// right. Views other than the chat are separate chunks, loaded when first shown.
 import { onKeyNeeded } from "./api";
 import { app, applyTheme, loadFacts, modelName } from "./app";
 import { Chat } from "./chat";
@@ -43,18 +43,24 @@ const panel = new Panel({
     if (Object.keys(chat.conversation.messages).length > 0) void keep(chat.conversation);
   },
 });
-const live = el("section", { class: "live", "aria-label": "Live view", hidden: true });
-const compared = el("section", { class: "compare", "aria-label": "Comparisons", hidden: true });
-let stopView: (() => void) | null = null; // of the live view, or of comparisons
+// The views beside the chat. The loaded function shows the view in its section, until what it returns is called.
+const views: Record<string, { root: HTMLElement; load: () => Promise<(into: HTMLElement) => () => void> }> = {
+  models: { root: el("section", { class: "models", "aria-label": "Models", hidden: true }), load: async () => (await import("./models/view")).manage.bind(null, showFacts) },
+  live: { root: el("section", { class: "live", "aria-label": "Live view", hidden: true }), load: async () => (await import("./live/view")).watch },
+  compare: { root: el("section", { class: "compare", "aria-label": "Comparisons", hidden: true }), load: async () => (await import("./compare/view")).compare },
+};
+let stopView: (() => void) | null = null;
 
 const modelChoice = el("select", { class: "model-choice", "aria-label": "Model" });
 modelChoice.addEventListener("change", () => {
   app.settings.model = modelChoice.value;
   app.saveSettings();
-  chat.draw();
+  document.dispatchEvent(new Event("modelchange"));
+  void showFacts().catch(() => undefined);
 });
-const tabs = {
+const tabs: Record<string, HTMLElement> = {
   chat: el("a", { href: "#chat", class: "tab" }, "Chat"),
+  models: el("a", { href: "#models", class: "tab" }, "Models"),
   live: el("a", { href: "#live", class: "tab" }, el("span", { class: "pulse", "aria-hidden": "true" }), "Live"),
   compare: el("a", { href: "#compare", class: "tab" }, "Compare"),
 };
@@ -128,25 +134,25 @@ async function openConversation(id: string): Promise<void> {
 }
 
 async function route(): Promise<void> {
-  const view = location.hash === "#live" ? "live" : location.hash === "#compare" ? "compare" : "chat";
+  const view = location.hash.slice(1) in views ? location.hash.slice(1) : "chat";
   for (const [name, tab] of Object.entries(tabs)) {
     if (name === view) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
   }
   chat.root.hidden = view !== "chat";
-  live.hidden = view !== "live";
-  compared.hidden = view !== "compare";
+  for (const [name, { root }] of Object.entries(views)) root.hidden = name !== view;
   document.body.dataset.view = view;
   stopView?.();
   stopView = null;
-  if (view === "chat") return;
+  const shown = views[view];
+  if (!shown) return;
   if (media.narrow.matches) showPanel(false); // it belongs to the chat, and would cover everything
   try {
-    const open = view === "live" ? (await import("./live/view")).watch : (await import("./compare/view")).compare;
-    if (location.hash === `#${view}` && !stopView) stopView = open(view === "live" ? live : compared);
+    const open = await shown.load();
+    if (location.hash === `#${view}` && !stopView) stopView = open(shown.root);
   } catch {
     // Browsers cache a failed module load: only a reload of the page retries it.
-    (view === "live" ? live : compared).replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The view could not be loaded because the server is not responding. It opens when the server is back."));
+    shown.root.replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The view could not be loaded because the server is not responding. It opens when the server is back."));
     if (!isAway()) await loadFacts().catch(() => undefined); // detects that the server is unreachable
     await serverBack();
     if (location.hash === `#${view}`) location.reload();
@@ -158,6 +164,7 @@ async function showFacts(): Promise<void> {
   modelChoice.replaceChildren(...app.models.map((one) => el("option", { value: one.id, selected: one.id === modelName() }, one.id)));
   modelChoice.title = modelName();
   if (!chat.working) chat.draw();
+  if (!panel.root.hidden && !panel.root.contains(document.activeElement)) panel.draw();
 }
 
 const keys: Record<string, () => void> = {
@@ -168,6 +175,12 @@ const keys: Record<string, () => void> = {
   "[": () => chat.turnLast(-1),
   "]": () => chat.turnLast(1),
   l: () => (location.hash = location.hash === "#live" ? "#chat" : "#live"),
+  m: () => (location.hash = location.hash === "#models" ? "#chat" : "#models"),
+  f: () => {
+    location.hash = "#chat";
+    showSidebar(true);
+    sidebar.focusSearch();
+  },
   p: () => showPanel(panel.root.hidden),
   t: switchTheme,
   "?": showShortcuts,
@@ -200,11 +213,11 @@ function frame(): void {
     el("header", { class: "bar" },
       menuButton,
       el("span", { class: "brand" }, el("img", { src: "favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
-      el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live, tabs.compare),
+      el("nav", { class: "tabs", "aria-label": "Views" }, ...Object.values(tabs)),
       modelChoice,
       el("div", { class: "bar-end" }, iconButton("keyboard", "Keyboard shortcuts", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
     banner,
-    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live, compared), panel.root, cover),
+    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, ...Object.values(views).map(({ root }) => root)), panel.root, cover),
     notices, announcer);
 }
 

@@ -1,6 +1,7 @@
 // The view of one message.
 import { el, icon, iconButton } from "./dom";
 import { copyText, MarkdownView } from "./markdown";
+import { isLong, size } from "./text";
 import { TokenView } from "./tokens";
 import type { Message } from "./tree";
 
@@ -12,13 +13,14 @@ export interface MessageActions {
   askInNewConversation(message: Message): Promise<void>;
 }
 
-const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);
+const MEASURABLE = 16;      // tokens: the speed of fewer is noise
 
 const endings: Record<string, string> = {
   length: "Token limit reached",
   stopped: "Stopped",
   elsewhere: "Continued in another tab",
   too_long: "Not sent: too long",
+  not_sent: "Not sent",
   error: "Ended with an error",
 };
 
@@ -30,6 +32,8 @@ export class MessageView {
   private tokens: TokenView | null = null;
   private reasoning: { box: HTMLDetailsElement; text: HTMLElement } | null = null;
   private showTokens = false;
+  private showFacts = false;
+  private unfolded = false;
   private working = false;
 
   constructor(readonly message: Message, private readonly actions: MessageActions, private placed: { index: number; count: number }) {
@@ -57,7 +61,27 @@ export class MessageView {
   private drawUser(): void {
     const files = (this.message.files ?? []).map((file) =>
       el("details", { class: "file" }, el("summary", {}, icon("file"), el("span", {}, file.name), el("small", {}, size(file.text.length))), el("pre", { tabindex: "0" }, file.text)));
-    this.body.replaceChildren(...files, ...(this.message.content ? [el("div", { class: "said" }, this.message.content)] : []));
+    this.body.replaceChildren(...files, ...(this.message.content ? [this.said()] : []));
+  }
+
+  // A long text is folded to its beginning.
+  private said(): HTMLElement {
+    const { content } = this.message;
+    const text = el("div", { class: "said", dir: "auto" }, content);
+    if (!isLong(content)) return text;
+    const id = `said-${this.message.id}`;
+    const button = el("button", { type: "button", class: "quiet unfold", "aria-controls": id, onclick: () => {
+      this.unfolded = !this.unfolded;
+      show();
+    } });
+    const show = (): void => {
+      text.classList.toggle("folded", !this.unfolded);
+      button.setAttribute("aria-expanded", String(this.unfolded));
+      button.textContent = this.unfolded ? "Show less" : `Show all ${size(content.length)}`;
+    };
+    text.id = id;
+    show();
+    return el("div", { class: "said-long" }, text, button);
   }
 
   private drawAnswer(): void {
@@ -116,18 +140,32 @@ export class MessageView {
       if (message.tokens?.length) {
         parts.push(iconButton("tokens", "Token probabilities", () => this.toggleTokens(), { "aria-pressed": String(this.showTokens) }));
       }
-      parts.push(el("span", { class: "facts" }, ...this.facts()));
+      const facts = this.facts();
+      if (facts.length > 0) {
+        parts.push(iconButton("info", "Details of this answer", () => this.toggleFacts(), { "aria-expanded": String(this.showFacts), "data-facts": "" }));
+      }
+      parts.push(el("span", { class: "facts" }, ...this.ending(), ...(this.showFacts ? facts : [])));
     }
     this.foot.replaceChildren(...parts.filter((part): part is Node => part !== false));
   }
 
+  private toggleFacts(): void {
+    this.showFacts = !this.showFacts;
+    this.drawFoot();
+    this.foot.querySelector<HTMLElement>("[data-facts]")?.focus();
+  }
+
+  private ending(): Node[] {
+    const text = endings[this.message.finish ?? ""];
+    return text ? [el("span", {}, text)] : [];
+  }
+
   private facts(): Node[] {
-    const { usage, finish, firstSeconds, seconds, seed } = this.message;
+    const { usage, firstSeconds, seconds, seed } = this.message;
     const out: string[] = [];
-    if (finish && endings[finish]) out.push(endings[finish]);
     const count = usage?.generated ?? this.message.tokens?.length ?? 0;
     if (count > 0) out.push(`${count} tokens`);
-    if (count > 1 && seconds !== undefined && firstSeconds !== undefined && seconds > firstSeconds) out.push(`${((count - 1) / (seconds - firstSeconds)).toFixed(0)} tokens/s`);
+    if (count >= MEASURABLE && seconds !== undefined && firstSeconds !== undefined && seconds > firstSeconds) out.push(`${((count - 1) / (seconds - firstSeconds)).toFixed(0)} tokens/s`);
     if (firstSeconds !== undefined) out.push(`first token after ${(firstSeconds * 1000).toFixed(0)} ms`);
     if (usage && usage.cached > 0) out.push(`${usage.cached} of ${usage.prompt} prompt tokens cached`);
     if (seed) out.push(`seed ${seed}`);
@@ -142,7 +180,7 @@ export class MessageView {
   }
 
   startEdit(): void {
-    const field = el("textarea", { class: "edit-field", "aria-label": "Edit message", rows: String(Math.min(12, this.message.content.split("\n").length + 1)) });
+    const field = el("textarea", { class: "edit-field", dir: "auto", "aria-label": "Edit message", rows: String(Math.min(12, this.message.content.split("\n").length + 1)) });
     field.value = this.message.content;
     const end = (): void => {
       this.root.classList.remove("editing");

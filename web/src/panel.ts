@@ -1,6 +1,8 @@
 // The settings panel: the system prompt and the sampling fields, with bounds and descriptions from the server's schema.
+import { readSchema } from "./answer_settings";
 import { app } from "./app";
 import { el } from "./dom";
+import { promptLibrary, type SystemPrompt } from "./prompt_library";
 
 interface Shown {
   field: string;
@@ -31,12 +33,9 @@ const groups: [string, Shown[]][] = [
 export class Panel {
   readonly root = el("aside", { class: "panel", id: "panel", "aria-label": "Generation settings", hidden: true });
 
-  constructor(private readonly system: { get(): string; set(text: string): void }) {}
+  constructor(private readonly system: SystemPrompt) {}
 
   draw(): void {
-    const system = el("textarea", { id: "system", rows: "5", placeholder: "None" });
-    system.value = this.system.get();
-    system.addEventListener("input", () => this.system.set(system.value));
     const logprobs = el("input", { type: "checkbox", id: "logprobs", checked: app.settings.logprobs });
     logprobs.addEventListener("change", () => {
       app.settings.logprobs = logprobs.checked;
@@ -47,22 +46,54 @@ export class Panel {
       return el("fieldset", {}, el("legend", {}, name), ...rows);
     });
     this.root.replaceChildren(
-      el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "system" }, "System prompt"), system,
-        el("p", { class: "hint" }, "For this conversation and new ones.")),
+      promptLibrary(this.system),
       ...fieldsets,
+      this.stop(),
+      this.schema(),
       el("label", { class: "check", for: "logprobs" }, logprobs, el("span", {}, "Token probabilities", el("small", {}, "Request them with each answer; a button below the answer shows them."))),
       el("button", { type: "button", class: "button", onclick: () => {
         app.settings.sampling = {};
+        app.settings.stop = app.settings.schema = "";
         app.saveSettings();
         this.draw();
       } }, "Reset to server defaults"));
+  }
+
+  private stop(): HTMLElement {
+    const field = el("textarea", { id: "stop", rows: "2", placeholder: "None", spellcheck: "false", "aria-describedby": "stop-hint" });
+    field.value = app.settings.stop;
+    field.addEventListener("input", () => {
+      app.settings.stop = field.value;
+      app.saveSettings();
+    });
+    return el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "stop" }, "Stop strings"), field,
+      el("p", { class: "hint", id: "stop-hint" }, "One a line; \\n is a newline. An answer ends before the first of them."));
+  }
+
+  private schema(): HTMLElement {
+    const field = el("textarea", { id: "schema", class: "mono", rows: "4", placeholder: "None", spellcheck: "false", "aria-describedby": "schema-hint" });
+    const hint = el("p", { class: "hint", id: "schema-hint", role: "status" });
+    const check = (): void => {
+      const { error } = readSchema(field.value);
+      field.setAttribute("aria-invalid", String(error !== ""));
+      hint.classList.toggle("wrong", error !== "");
+      hint.textContent = error || "Answers are JSON that matches it.";
+    };
+    field.value = app.settings.schema;
+    field.addEventListener("input", () => {
+      app.settings.schema = field.value;
+      app.saveSettings();
+      check();
+    });
+    check();
+    return el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "schema" }, "JSON Schema"), field, hint);
   }
 
   private row(one: Shown): HTMLElement {
     const schema = app.fields[one.field] ?? {};
     const { sampling } = app.settings;
     const given = app.props.default_generation_settings?.params?.[one.default ?? one.field];
-    const standard = given === undefined || (one.field === "max_tokens" && given < 0) ? (one.field === "seed" ? "random" : "no limit") : String(Math.round(given * 1e4) / 1e4);
+    const standard = given === undefined || ((one.field === "max_tokens" || one.field === "seed") && given < 0) ? (one.field === "seed" ? "random" : "no limit") : String(Math.round(given * 1e4) / 1e4);
     const least = Math.max(schema.minimum ?? -Infinity, -Number.MAX_SAFE_INTEGER);
     const most = Math.min(schema.maximum ?? Infinity, Number.MAX_SAFE_INTEGER);
     const field = el("input", { type: "number", id: `field-${one.field}`, step: one.step, placeholder: standard, inputmode: "decimal",

@@ -5,6 +5,7 @@ import { app } from "./app";
 import { readConversation } from "./tree";
 
 const MOST_IMPORT_BYTES = 64 << 20;
+const SEARCH_PAUSE = 150; // ms without a key, after which the search begins
 
 const when = (time: number): string => {
   const days = Math.floor((new Date().setHours(0, 0, 0, 0) - new Date(time).setHours(0, 0, 0, 0)) / 86_400_000);
@@ -22,17 +23,46 @@ export class Sidebar {
   readonly root: HTMLElement;
   private readonly items = el("div", { class: "conversations" });
   private readonly picker = el("input", { type: "file", accept: "application/json,.json", hidden: true, tabindex: "-1", "aria-hidden": "true" });
+  private readonly query = el("input", { type: "search", class: "search", placeholder: "Search conversations", "aria-label": "Search conversations", enterkeyhint: "search" });
+  private searching = new AbortController();
   private all: store.Listed[] = [];
   private current = "";
 
   constructor(private readonly actions: SidebarActions) {
     this.root = el("nav", { class: "sidebar", id: "sidebar", "aria-label": "Conversations" },
       el("button", { type: "button", class: "button new-chat", onclick: () => actions.fresh() }, icon("plus"), "New conversation"),
+      this.query,
       this.items,
       el("div", { class: "sidebar-foot" },
         el("button", { type: "button", class: "quiet", onclick: () => void this.exportAll() }, icon("download"), "Export"),
         el("button", { type: "button", class: "quiet", onclick: () => this.picker.click() }, icon("upload"), "Import"), this.picker));
     this.picker.addEventListener("change", () => void this.importFile());
+    this.query.addEventListener("input", () => void this.search());
+    this.query.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || this.query.value === "") return;
+      event.stopPropagation();
+      this.query.value = "";
+      this.draw();
+    });
+  }
+
+  focusSearch(): void {
+    this.query.focus();
+  }
+
+  // Shows the conversations with all words of the query. A later query ends this search.
+  private async search(): Promise<void> {
+    this.searching.abort();
+    this.searching = new AbortController();
+    const { signal } = this.searching;
+    if (this.query.value.trim() === "") return this.draw();
+    await new Promise((resolve) => setTimeout(resolve, SEARCH_PAUSE));
+    if (signal.aborted) return;
+    const found = await store.search(this.query.value, signal).catch((): store.Found[] => []);
+    if (signal.aborted) return;
+    const listing = el("ul", { "aria-label": "Found conversations" }, ...found.map((one) => this.item(one, one.around)));
+    const text = found.length === 0 ? "No conversation contains these words." : `${found.length} ${found.length === 1 ? "conversation" : "conversations"} found`;
+    this.items.replaceChildren(el("p", { class: "hint", role: "status" }, text), listing);
   }
 
   async refresh(current: string): Promise<void> {
@@ -44,7 +74,8 @@ export class Sidebar {
       app.notice(`"${old.title}" was the oldest of ${store.MOST_CONVERSATIONS} conversations and has been removed.`);
       this.all = this.all.filter((one) => one.id !== old.id);
     }
-    this.draw();
+    if (this.query.value.trim() === "") this.draw();
+    else await this.search();
   }
 
   private draw(): void {
@@ -63,10 +94,10 @@ export class Sidebar {
     this.items.replaceChildren(...parts);
   }
 
-  private item(one: store.Listed): HTMLElement {
+  private item(one: store.Listed, around = ""): HTMLElement {
     const title = one.title || "Untitled";
     const row = el("li", { class: one.id === this.current ? "current" : undefined },
-      el("button", { type: "button", class: "conversation", title, "aria-current": one.id === this.current ? "true" : undefined, onclick: () => this.actions.open(one.id) }, title),
+      el("button", { type: "button", class: "conversation", title, "aria-current": one.id === this.current ? "true" : undefined, dir: "auto", onclick: () => this.actions.open(one.id) }, title, around !== "" && el("small", { dir: "auto" }, around)),
       iconButton("edit", `Rename ${title}`, () => this.rename(one, row)),
       iconButton("trash", `Delete ${title}`, () => void this.remove(one, row)));
     return row;
@@ -106,7 +137,7 @@ export class Sidebar {
       await this.refresh(this.current);
     } }, "Delete");
     row.replaceChildren(el("span", { class: "conversation" }, one.title || "Untitled"), sure,
-      iconButton("close", "Cancel", () => this.draw()));
+      iconButton("close", "Cancel", () => void this.refresh(this.current)));
     sure.focus();
   }
 

@@ -1,4 +1,5 @@
 // Conversations (bounded) and settings in the browser's storage. Nothing is sent to the server.
+import { find } from "./search";
 import type { Conversation } from "./tree";
 
 export interface Listed {
@@ -6,6 +7,10 @@ export interface Listed {
   title: string;
   updated: number;
   size: number; // characters, approximate
+}
+
+export interface Found extends Listed {
+  around: string; // "": only the title matches
 }
 
 export const MOST_CONVERSATIONS = 500;
@@ -74,6 +79,20 @@ export function surplus(all: Listed[], most = MOST_CONVERSATIONS, size = MOST_SI
   });
 }
 
+// The conversations whose title or messages contain all words of the query, most recent first, with the text around the
+// first word. Stops early, with no results, once `signal` is aborted.
+export async function search(query: string, signal: AbortSignal): Promise<Found[]> {
+  const entries = await list();
+  const out: Found[] = [];
+  for (const entry of entries) {
+    const conversation = await load(entry.id);
+    if (signal.aborted) return [];
+    const around = conversation && find(conversation, query);
+    if (around !== undefined) out.push({ ...entry, around });
+  }
+  return out;
+}
+
 export async function exportAll(): Promise<string> {
   const all = (await done((await stores("readonly")).bodies.getAll())) as Conversation[];
   return JSON.stringify({ format: "millrace-conversations", version: 1, conversations: all }, null, 1);
@@ -85,9 +104,11 @@ export interface Settings {
   logprobs: boolean;
   system: string; // of new conversations
   sampling: Record<string, number>; // absent: the server's default
+  stop: string;   // strings that end an answer, one a line
+  schema: string; // JSON Schema of answers; "": none
 }
 
-const defaults: Settings = { theme: "system", model: "", logprobs: false, system: "", sampling: {} };
+const defaults: Settings = { theme: "system", model: "", logprobs: false, system: "", sampling: {}, stop: "", schema: "" };
 
 export function loadSettings(): Settings {
   try {

@@ -41,3 +41,10 @@ export function safeLink(href: string): string | null {
   }
 }
 
+const LONG = 1500; // characters
+const LONG_LINES = 20;
+
+// Whether a text is folded to its beginning in a message, and attached as a file when it is pasted.
+export const isLong = (text: string): boolean => text.length > LONG || text.split("\n").length > LONG_LINES;
+
+export const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);

@@ -122,6 +122,13 @@ export function prompt(conversation: Conversation, until: Message): { role: stri
   return out;
 }
 
+// The prompt of a message that is not in the conversation yet and would follow its last one.
+export function promptWith(conversation: Conversation, message: Message): { role: string; content: string }[] {
+  const last = path(conversation).at(-1);
+  const before = last ? prompt(conversation, last) : conversation.system.trim() ? [{ role: "system", content: conversation.system }] : [];
+  return [...before, { role: message.role, content: said(message) }];
+}
+
 // Validates a conversation from an untrusted file. Null if it is not one; unreachable messages are dropped.
 export function readConversation(value: unknown): Conversation | null {
   const from = value as Partial<Conversation> | null;

@@ -104,7 +104,14 @@ export const last = (page) => answers(page).last();
 
 export async function finished(page) {
   await page.getByRole("button", { name: "Send", exact: true }).waitFor();
-  await last(page).locator(".facts span").first().waitFor();
+  await last(page).locator("[data-facts], .facts span").first().waitFor();
+}
+
+// The token counts, times and seed of the last answer, which are shown on demand.
+export async function details(page) {
+  const button = last(page).getByRole("button", { name: "Details of this answer" });
+  if ((await button.getAttribute("aria-expanded")) === "false") await button.click();
+  return last(page).locator(".facts").innerText();
 }
 
 export async function say(page, text, setting = {}) {

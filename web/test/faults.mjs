@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 
-import { answers, base, field, finished, kill, last, metric, reader, run, say, serve, set, shoot, test, until } from "./driver.mjs";
+import { answers, base, details, field, finished, kill, last, metric, reader, run, say, serve, set, shoot, test, until } from "./driver.mjs";
 
 // Answers that take seconds: many long ones at once. The page shows the first one.
 const LONG = { n: 24, max_tokens: 800, ignore_eos: true, seed: 11, temperature: 0.8 };
@@ -45,7 +45,7 @@ test("an answer continues across a reload and ends as without one", async () => 
   await page.getByRole("button", { name: "Stop", exact: true }).waitFor();
   await finished(page);
   assert.equal(words(await shown(page)), await undisturbed("The old mill"));
-  assert.match(await last(page).locator(".facts").innerText(), new RegExp(`${LONG.n * LONG.max_tokens} tokens`));
+  assert.match(await details(page), new RegExp(`${LONG.n * LONG.max_tokens} tokens`));
   check();
 });
 
@@ -214,9 +214,10 @@ test("a stopped answer keeps its token counts, and the engine stops", async () =
   await grown(page);
   await page.getByRole("button", { name: "Stop", exact: true }).click();
   await finished(page);
-  assert.match(await last(page).locator(".facts").innerText(), /Stopped[\s\S]*[1-9]\d* tokens[\s\S]*tokens\/s/);
+  assert.match(await details(page), /Stopped[\s\S]*[1-9]\d* tokens[\s\S]*tokens\/s/);
   await until("no stream runs", async () => (await metric("millrace_requests_running")) === 0);
   await page.reload();
+  await details(page);
   await last(page).locator(".facts").getByText(/^[1-9]\d* tokens$/).waitFor();
   check();
 });

@@ -14,6 +14,14 @@ const snapshot = (now: number, more: Partial<SnapshotJson> = {}): SnapshotJson =
   blocks: { total: 8, free: 8, cached: 0, tokens: 16, in_cell: 1, cells: [[8, -1, 0, 0]] }, totals: {}, swap_free_tokens: 0, memory_budget: 0, memory: [], ...more,
 });
 
+test("the history begins again with another engine, whose clock begins again", () => {
+  const history = new History();
+  history.add(snapshot(100, { streams: [stream("1", { submitted: 99 })] }));
+  history.add(snapshot(2));
+  assert.deepEqual(history.lanes, []);
+  assert.equal(history.snapshot!.now, 2);
+});
+
 test("a stream keeps its lane from submission to its end", () => {
   const history = new History();
   history.add(snapshot(1, { streams: [stream("1", { phase: "waiting" }), stream("2", { phase: "waiting" })] }));

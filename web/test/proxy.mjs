@@ -17,7 +17,7 @@ if (!existsSync(nginx)) {
   console.log(`skipped: ${nginx} is not installed (apt-get install nginx-light)`);
   process.exit(77);
 }
-const { base, finished, last, reader, run, say, serve, shoot, test, until } = await import("./driver.mjs");
+const { base, details, finished, last, reader, run, say, serve, shoot, test, until } = await import("./driver.mjs");
 
 const OPS = fileURLToPath(new URL("../../docs/ops", import.meta.url));
 const proxies = [];
@@ -65,7 +65,7 @@ async function usePage(address, picture) {
   await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true, n: 8 }) }));
   await say(page, "Once upon a time, there was a little fox", { max_tokens: 200, temperature: 0.7, seed: 4 });
   await finished(page);
-  assert.match(await last(page).locator(".facts").innerText(), /\d+ tokens/);
+  assert.match(await details(page), /\d+ tokens/);
   assert.ok(new Set(lengths).size >= 3, `the stream came in ${new Set(lengths).size} pieces`);
   await shoot(page, picture);
   check();

@@ -29,6 +29,7 @@ std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
 std::vector<Endpoint> ollama_model_endpoints();  // create, copy, delete, pull, blobs
 std::vector<Endpoint> model_endpoints();
+std::vector<Endpoint> comparison_endpoints();  // the registry of techniques, and comparisons of them
 std::vector<Endpoint> adapter_endpoints();
 std::vector<Endpoint> embedding_endpoints();
 std::vector<Endpoint> file_endpoints();    // files and batches

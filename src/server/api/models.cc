@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/memory.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
 
@@ -12,11 +13,29 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
+// The memory that models are loaded into, in bytes. `total` and `available` are null where the system does not say.
+Json memory_json(const Service& service) {
+  const auto known = [](const AvailableMemory& memory) {
+    return memory.bytes == INT64_MAX ? Json() : Json(memory.bytes);
+  };
+  const auto accounts = service.models().memory();
+  return {{"total", known(total_memory())},
+          {"available", known(available_memory())},
+          {"resident", resident_bytes()},
+          {"budget", accounts ? accounts->budget() : 0}};
+}
+
 Handled list_models(Call& call) {
   Json data = Json::array();
-  for (const ModelStatus& model : call.service.models().list())
+  const ModelStore* store = call.service.models().store();
+  for (const ModelStatus& model : call.service.models().list()) {
     data.push_back(model_entry(call.service, model, model.name));
-  return json_reply({{"object", "list"}, {"data", std::move(data)}});
+    data.back()["stored"] = store && store->find(model.name);  // /api/delete can delete it
+  }
+  return json_reply({{"object", "list"},
+                     {"data", std::move(data)},
+                     {"memory", memory_json(call.service)},
+                     {"store", store != nullptr}});  // /api/pull can download into it
 }
 
 // The caller chose the file, so a damaged or unsupported one is the caller's error.
@@ -128,12 +147,15 @@ std::vector<Endpoint> model_endpoints() {
   Field model = model_field();
   model.required = true;
   std::vector<Endpoint> all;
-  all.push_back({.method = "GET",
-                 .path = "/models",
-                 .dialect = &kLlamaServer,
-                 .summary = "Lists the models, and whether they are loaded.",
-                 .handle = list_models,
-                 .without_model = true});
+  all.push_back(
+      {.method = "GET",
+       .path = "/models",
+       .dialect = &kLlamaServer,
+       .summary =
+           "Lists the models, whether they are loaded and in the store, and the memory of this machine and of the "
+           "server's budget.",
+       .handle = list_models,
+       .without_model = true});
   all.push_back(
       {.method = "POST",
        .path = "/models/load",

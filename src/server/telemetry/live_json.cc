@@ -156,11 +156,11 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
 
 }  // namespace
 
-Json hello_json(const Service& service) {
-  const auto served = service.models().first();  // null: not loaded at the moment
+Json hello_json(const Service& service, const std::string& model, const ServedModel* served) {
   const EngineOptions& o = served ? served->engine_options : service.options().engine;
   const EngineStats stats = served ? served->engine->stats() : EngineStats();
-  return {{"model", service.models().resolve("").value_or("")},
+  return {{"model", model},
+          {"loaded", served != nullptr},
           {"context", served ? served->context : 0},
           {"each_second", LiveFeed::kEachSecond},
           {"kv_blocks", stats.kv_blocks},

@@ -9,6 +9,7 @@ export interface Interval {
 export interface Figure extends Interval {
   name: string; // "perplexity", "lab:copy score"
   moreIsBetter: boolean;
+  unseen: string; // why the figure cannot show what the configuration loses; "": it can
 }
 
 export interface Config {
@@ -45,8 +46,8 @@ function readConfig(json: unknown): Config {
   for (const one of Array.isArray(json.quality) ? json.quality : []) {
     const read = interval(one, "value");
     if (!read || text(one.metric).includes("@")) continue;
-    const name = one.suite === one.metric ? text(one.metric) : `${text(one.suite)} ${text(one.metric)}`;
-    figures.set(name, { ...read, name, moreIsBetter: one.more_is_better !== false });
+    const name = (one.suite === one.metric ? text(one.metric) : `${text(one.suite)} ${text(one.metric)}`).replaceAll("_", " ");
+    figures.set(name, { ...read, name, moreIsBetter: one.more_is_better !== false, unseen: text(one.unseen) });
   }
   const memory = isObject(json.memory) ? json.memory : {};
   const weights = number(memory.weights_bytes);
@@ -65,6 +66,10 @@ export function readResult(source: string): Result {
   } catch {
     throw new Error("This file is not JSON. Choose one that `millrace compare --json` has written.");
   }
+  return readResultJson(json);
+}
+
+export function readResultJson(json: unknown): Result {
   if (!isObject(json) || !Array.isArray(json.configs) || json.configs.length === 0) throw new Error("This file has no configurations. Choose one that `millrace compare --json` has written.");
   const configs = json.configs.map(readConfig);
   const figures = [...new Set(configs.flatMap((config) => [...config.figures.keys()]))];
@@ -77,8 +82,10 @@ export interface Dot {
   config: number;
   x: number;
   y: number;
-  low: number;
+  low: number; // of y
   high: number;
+  left: number; // of x
+  right: number;
   front: boolean;
 }
 
@@ -86,8 +93,9 @@ export interface Dot {
 export function dots(result: Result, figure: string, axis: Axis): Dot[] {
   return result.configs
     .flatMap((config, i): Dot[] => {
-      const of = config.figures.get(figure), x = axis === "speed" ? config.decode?.value : config.megabytes;
-      return of && x !== undefined && x !== null ? [{ config: i, x, y: of.value, low: of.low, high: of.high, front: config.front }] : [];
+      const of = config.figures.get(figure);
+      const x: Interval | null = axis === "speed" ? config.decode : config.megabytes === null ? null : { value: config.megabytes, low: config.megabytes, high: config.megabytes };
+      return of && x ? [{ config: i, x: x.value, left: x.low, right: x.high, y: of.value, low: of.low, high: of.high, front: config.front }] : [];
     })
     .sort((a, b) => a.x - b.x);
 }
@@ -104,5 +112,10 @@ export function nearest(all: Dot[], place: (dot: Dot) => [number, number], x: nu
 
 export const shown = (value: number): string => (Math.abs(value) >= 1000 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toPrecision(4));
 
-// "evictor=h2o:budget=64 + sampler=greedy": the choices of a request.
-export const choices = (spec: string): string[] => spec.split(" + ").map((part) => part.trim()).filter((part) => part !== "" && part !== "plain");
+// "10.2 [9.8, 10.6]"; only the value if the interval has no width.
+export const withInterval = ({ value, low, high }: Interval): string => (low === high ? shown(value) : `${shown(value)} [${shown(low)}, ${shown(high)}]`);
+
+export const axisTitles: Record<Axis, string> = { speed: "Decode speed, tokens/s", memory: "Weights and KV cache, MB" };
+
+// The figure with its direction, as the title of the vertical axis. The better end is on top.
+export const figureTitle = (figure: string, moreIsBetter: boolean): string => `${figure.charAt(0).toUpperCase()}${figure.slice(1)} (${moreIsBetter ? "higher" : "lower"} is better)`;

@@ -43,6 +43,7 @@ export interface SnapshotJson {
 
 export interface HelloJson {
   model: string;
+  loaded?: boolean;
   context: number;
   each_second: number;
   kv_blocks: number;
@@ -75,6 +76,7 @@ export class History {
   private nextHue = 0;
 
   add(snapshot: SnapshotJson): void {
+    if (this.snapshot && snapshot.now < this.snapshot.now) this.clear(); // another engine: the model was loaded again
     this.snapshot = snapshot;
     for (const step of snapshot.steps) this.addStep(step);
     if (this.steps.length > MOST_STEPS) this.steps.splice(0, this.steps.length - MOST_STEPS);
@@ -90,6 +92,15 @@ export class History {
     this.lanes = this.lanes.filter((lane) => (lane.ended ?? snapshot.now) > from);
     this.steps = this.steps.filter((step) => step[1] > from);
     if (this.counted.size > 10_000) this.counted.clear();
+  }
+
+  private clear(): void {
+    this.lanes = [];
+    this.steps = [];
+    this.ttft = [];
+    this.itl = [];
+    this.lastToken.clear();
+    this.counted.clear();
   }
 
   private addStep(step: StepJson): void {

@@ -2,9 +2,10 @@
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { ask } from "../api";
+import { app, modelName } from "../app";
 import { el } from "../dom";
-import { readEvents } from "../sse";
+import { AllModels } from "./all";
+import { follow } from "./feed";
 import { bytes, count, History, quantile, seconds, type HelloJson, type SnapshotJson } from "./history";
 import { drawBlocks, drawHistogram, drawLanes, drawSteps, expand, gridOf, ROW, type Cell, type Grid } from "./pictures";
 import { palette, Plot } from "./plot";
@@ -51,9 +52,9 @@ class LiveView {
   private chart: uPlot | null = null;
   private readonly resized: ResizeObserver;
 
-  constructor(into: HTMLElement) {
+  constructor(into: HTMLElement, otherModels: HTMLElement) {
     into.replaceChildren(el("div", { class: "live-inside" },
-      el("header", { class: "live-head" }, el("h1", {}, "The engine"), this.state),
+      el("header", { class: "live-head" }, el("h1", {}, "The engine"), this.state, otherModels),
       el("dl", { class: "figures" }, ...Object.values(this.figures).map((one) => one.root)),
       card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens, drafted tokens accepted/verified")), el("div", { class: "plot" }, this.lanes.canvas, this.hint)),
       card("Steps", "steps", el("div", { class: "keys" }, key("decode", "decode tokens"), key("prefill", "prefill tokens"), key("time", "step time")), el("div", { class: "plot" }, this.steps.canvas)),
@@ -99,11 +100,11 @@ class LiveView {
   take(event: string, data: string): void {
     if (event === "hello") {
       this.hello = JSON.parse(data) as HelloJson;
-      this.sayHello();
+      if (this.hello.loaded !== false) this.sayHello();
     }
     if (event === "busy") {
-      const busy = JSON.parse(data) as { step_seconds: number; stopped: boolean };
-      this.say(busy.stopped ? "The engine has stopped." : `Step running for ${seconds(busy.step_seconds)} …`);
+      const busy = JSON.parse(data) as { step_seconds: number; stopped: boolean; loaded?: boolean };
+      this.say(busy.loaded === false ? `${this.hello?.model ?? "The model"} is not loaded. Its first message loads it.` : busy.stopped ? "The engine has stopped." : `Step running for ${seconds(busy.step_seconds)} …`);
     }
     if (event !== "snapshot") return;
     this.sayHello();
@@ -213,29 +214,34 @@ class LiveView {
   }
 }
 
-// Shows the live view until the returned function is called. Reconnects when the feed ends.
+// Shows the live view until the returned function is called: of the selected model, or a summary of all loaded ones.
 export function watch(into: HTMLElement): () => void {
-  const view = new LiveView(into);
-  const over = new AbortController();
-  let wait = 500;
-  const run = async (): Promise<void> => {
-    while (!over.signal.aborted) {
-      try {
-        const response = await ask("/live", { signal: over.signal });
-        wait = 500;
-        await readEvents(response, ({ event, data }) => view.take(event, data));
-        view.say("Reconnecting: the feed ended.");
-      } catch (error) {
-        if (over.signal.aborted) return;
-        view.say(`Reconnecting: ${error instanceof Error ? error.message : String(error)}`);
-      }
-      await new Promise((resolve) => setTimeout(resolve, wait));
-      wait = Math.min(wait * 2, 8000);
-    }
+  let all = false;
+  let stop = (): void => undefined;
+  const button = el("button", { type: "button", class: "button live-all", "aria-pressed": "false", onclick: () => {
+    all = !all;
+    open();
+    button.focus();
+  } }, "All models");
+  const open = (): void => {
+    stop();
+    button.hidden = app.models.length < 2;
+    button.setAttribute("aria-pressed", String(all));
+    const view = all ? new AllModels(into, button) : new LiveView(into, button);
+    const end = follow(all ? "*" : modelName(), view);
+    stop = () => {
+      end();
+      view.end();
+    };
   };
-  void run();
+  const changed = (): void => {
+    all = false;
+    open();
+  };
+  document.addEventListener("modelchange", changed);
+  open();
   return () => {
-    over.abort();
-    view.end();
+    document.removeEventListener("modelchange", changed);
+    stop();
   };
 }

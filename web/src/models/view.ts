@@ -1,0 +1,200 @@
+// The models view: the models of the server, loaded or not, their size against its memory, and downloads from a hub.
+import { ask } from "../api";
+import { app, modelName } from "../app";
+import { el, icon, iconButton } from "../dom";
+import { amount, listModels, memoryOf, tooLarge, type Listed, type Memory, type ModelsJson, type RunningJson, type TagsJson } from "./list";
+import { forget, onPullsChange, pull, pulls, type Pull } from "./pulls";
+
+import "./models.css";
+
+const REFRESH = 3000; // ms
+const FROM_HUB = "From Hugging Face, by the name of its repository, such as Qwen/Qwen3-0.6B-GGUF:Q8_0.";
+const NO_STORE = "This server keeps no downloaded models. Start it as `millrace serve --store` to download models here.";
+
+const json = async <T>(path: string, signal: AbortSignal): Promise<T> => (await (await ask(path, { signal })).json()) as T;
+const post = (path: string, body: unknown, method = "POST"): Promise<Response> =>
+  ask(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+const states: Record<string, string> = { loaded: "Loaded", loading: "Loading …", unloaded: "Not loaded" };
+
+class ModelsView {
+  private readonly memory = el("div", { class: "models-memory" });
+  private readonly list = el("ul", { class: "models-list", "aria-label": "Models" });
+  private readonly downloads = el("ul", { class: "models-pulls", "aria-label": "Downloads" });
+  private readonly state = el("p", { class: "models-state", role: "status" }, "Asking the server …");
+  private readonly field = el("input", { type: "text", id: "pull-name", placeholder: "OWNER/NAME or OWNER/NAME:QUANT", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true });
+  private readonly start = el("button", { type: "submit", class: "button primary" }, icon("download"), "Download");
+  private readonly about = el("p", { class: "hint", id: "pull-about" }, FROM_HUB);
+  private readonly over = new AbortController();
+  private readonly errors = new Map<string, string>(); // of the last action, by model
+  private readonly working = new Set<string>();
+  private models: Listed[] = [];
+  private room: Memory | null = null;
+  private asking = "";  // the model whose deletion waits for a confirmation
+  private drawn = "";
+  private timer = 0;
+
+  // `changed`: the list of models in the bar must be read again.
+  constructor(into: HTMLElement, private readonly changed: () => Promise<void>) {
+    const form = el("form", { class: "models-form", onsubmit: (event: Event) => {
+      event.preventDefault();
+      void this.download();
+    } }, el("label", { class: "part-label", for: "pull-name" }, "Download a model"),
+      el("div", { class: "models-row" }, this.field, this.start), this.about);
+    this.field.setAttribute("aria-describedby", "pull-about");
+    into.replaceChildren(el("div", { class: "models-inside" },
+      el("header", { class: "models-head" }, el("h1", {}, "Models"), this.state), this.memory, form, this.downloads, this.list));
+    onPullsChange(() => this.drawPulls());
+    this.drawPulls();
+    void this.refresh();
+  }
+
+  end(): void {
+    this.over.abort();
+    clearTimeout(this.timer);
+    onPullsChange(() => undefined);
+  }
+
+  private async refresh(): Promise<void> {
+    clearTimeout(this.timer);
+    const { signal } = this.over;
+    try {
+      const [models, tags, running] = await Promise.all([json<ModelsJson>("/models", signal), json<TagsJson>("/api/tags", signal), json<RunningJson>("/api/ps", signal)]);
+      if (signal.aborted) return;
+      this.models = listModels(models, tags, running);
+      this.room = memoryOf(models);
+      this.offerDownloads(models.store !== false);
+      const loaded = this.models.filter((one) => one.state === "loaded").length;
+      this.say(`${this.models.length} ${this.models.length === 1 ? "model" : "models"}, ${loaded} loaded`);
+      this.draw();
+    } catch (error) {
+      if (signal.aborted) return;
+      this.say(reason(error));
+    }
+    this.timer = window.setTimeout(() => void this.refresh(), REFRESH);
+  }
+
+  private offerDownloads(possible: boolean): void {
+    this.field.disabled = this.start.disabled = !possible;
+    const text = possible ? FROM_HUB : NO_STORE;
+    if (this.about.textContent !== text) this.about.textContent = text;
+  }
+
+  private say(text: string): void {
+    if (this.state.textContent !== text) this.state.textContent = text;
+  }
+
+  // Draws only what has changed, so that the focus stays where it is.
+  private draw(): void {
+    const now = JSON.stringify([this.models.map((one) => ({ ...one, expires: Math.round(one.expires / 60_000) })), this.room && amount(this.room.available), [...this.errors], [...this.working], this.asking, modelName()]);
+    if (now === this.drawn) return;
+    this.drawn = now;
+    const focused = (document.activeElement as HTMLElement | null)?.dataset.action;
+    this.drawMemory();
+    this.list.replaceChildren(...this.models.map((model) => this.row(model)));
+    if (focused) this.list.querySelector<HTMLElement>(`[data-action="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  private drawMemory(): void {
+    const { room } = this;
+    this.memory.hidden = !room || room.bytes === 0;
+    if (!room || room.bytes === 0) return;
+    const bar = el("span", { class: "models-bar" });
+    bar.style.setProperty("--p", String(Math.min(1, room.used / room.bytes)));
+    const free = room.available > 0 ? `, ${amount(room.available)} free` : "";
+    this.memory.replaceChildren(el("span", {}, `The server uses ${amount(room.used)} of ${room.budget ? "a budget of " : ""}${amount(room.bytes)}${free}`), bar);
+  }
+
+  private row(model: Listed): HTMLElement {
+    const large = tooLarge(model, this.room), error = this.errors.get(model.name) ?? model.error;
+    const expires = model.expires > 0 ? `until ${new Date(model.expires).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })} unless used` : "";
+    const bar = el("span", { class: "models-bar" });
+    if (this.room && this.room.bytes > 0) bar.style.setProperty("--p", String(Math.min(1, model.bytes / this.room.bytes)));
+    return el("li", { class: `models-item ${model.state}` },
+      el("div", { class: "models-name" }, el("h2", { dir: "auto" }, model.name), el("span", { class: "models-pill" }, states[model.state] ?? model.state)),
+      el("p", { class: "models-facts" }, [...model.facts, expires].filter(Boolean).join(" · ")),
+      model.bytes > 0 && el("p", { class: "models-size" }, el("span", {}, amount(model.bytes) + (large ? `: ${large}` : "")), bar),
+      error !== "" && el("p", { class: "failure", role: "alert" }, error),
+      this.actions(model));
+  }
+
+  private actions(model: Listed): HTMLElement {
+    const { name } = model, busy = this.working.has(name) || model.state === "loading";
+    const button = (action: string, text: string, act: () => void, more: Record<string, unknown> = {}): HTMLElement =>
+      el("button", { type: "button", class: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, disabled: busy, onclick: act, ...more }, text);
+    if (this.asking === name) {
+      return el("div", { class: "models-actions", role: "group", "aria-label": `Delete ${name}?` }, el("span", {}, `Delete ${name} and its files?`),
+        button("sure", "Delete", () => void this.act(name, () => post("/api/delete", { model: name }, "DELETE")), { class: "button bad" }),
+        button("keep", "Keep", () => this.confirm("", `delete ${name}`)));
+    }
+    return el("div", { class: "models-actions" },
+      model.state === "loaded"
+        ? button("unload", "Unload", () => void this.act(name, () => post("/models/unload", { model: name })))
+        : button("load", busy ? "Loading …" : "Load", () => void this.act(name, () => post("/models/load", { model: name }))),
+      name === modelName()
+        ? el("a", { class: "button", href: "#chat" }, "Chat")
+        : button("choose", "Chat with it", () => this.choose(name)),
+      model.stored && button("delete", "Delete", () => this.confirm(name, `sure ${name}`)));
+  }
+
+  private confirm(name: string, focus: string): void {
+    this.asking = name;
+    this.draw();
+    this.list.querySelector<HTMLElement>(`[data-action="${CSS.escape(focus)}"]`)?.focus();
+  }
+
+  private choose(name: string): void {
+    app.settings.model = name;
+    app.saveSettings();
+    void this.changed().catch(() => undefined);
+    location.hash = "#chat";
+  }
+
+  private async act(name: string, action: () => Promise<Response>): Promise<void> {
+    this.asking = "";
+    this.errors.delete(name);
+    this.working.add(name);
+    this.draw();
+    try {
+      await action();
+    } catch (error) {
+      this.errors.set(name, reason(error));
+    }
+    this.working.delete(name);
+    await Promise.allSettled([this.refresh(), this.changed()]);
+  }
+
+  private async download(): Promise<void> {
+    const name = this.field.value.trim();
+    if (name === "" || pulls.some((one) => one.name === name && one.over === "")) return;
+    this.field.value = "";
+    if (await pull(name)) {
+      app.say(`${name} is downloaded`);
+      await Promise.allSettled([this.refresh(), this.changed()]);
+    }
+  }
+
+  private drawPulls(): void {
+    this.downloads.hidden = pulls.length === 0;
+    this.downloads.replaceChildren(...pulls.map((one) => this.pullRow(one)));
+  }
+
+  private pullRow(one: Pull): HTMLElement {
+    const part = one.total > 0 ? one.completed / one.total : 0;
+    const amounts = one.total > 0 ? `${amount(one.completed)} of ${amount(one.total)}, ${(part * 100).toFixed(0)} %` : one.status;
+    return el("li", { class: `models-pull ${one.over}` },
+      el("span", { class: "models-pull-name", dir: "auto" }, one.name),
+      one.over === "" ? el("progress", { max: "1", value: one.total > 0 ? part : undefined, "aria-label": `Download of ${one.name}` }) : null,
+      el("span", { class: one.over === "failed" ? "failure" : "hint", role: one.over === "failed" ? "alert" : undefined }, one.over === "done" ? "Downloaded" : one.over === "" ? amounts : one.status),
+      one.over === ""
+        ? el("button", { type: "button", class: "button", "aria-label": `Cancel the download of ${one.name}`, onclick: () => one.cancel() }, "Cancel")
+        : iconButton("close", `Remove ${one.name} from the list`, () => forget(one)));
+  }
+}
+
+// Shows the view until the returned function is called.
+export function manage(changed: () => Promise<void>, into: HTMLElement): () => void {
+  const view = new ModelsView(into, changed);
+  return () => view.end();
+}
