@@ -51,5 +51,6 @@ void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
+void add_exactness_command(CLI::App& app);
 
 }  // namespace millrace

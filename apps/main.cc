@@ -39,7 +39,7 @@ Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not sup
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Use a model", "run chat serve embed batch"},
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
-    {"Measure", "bench perplexity compare simulate replay trace lab"},
+    {"Measure", "bench perplexity compare exactness simulate replay trace lab"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
      "document-search train train-lab"},
@@ -71,7 +71,8 @@ constexpr AddCommands kOtherCommands[] = {
     add_window_search_command, add_pattern_search_command, add_budget_search_command, add_document_search_command,
     add_kv_levels_command,     add_bench_command,          add_centroids_command,     add_trace_command,
     add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
-    add_train_lab_command,     add_doctor_command,         add_completion_command,    add_man_command,
+    add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
+    add_man_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

@@ -29,6 +29,8 @@ ELSEWHERE = {
     "rm small": "a name made by the line before it: cli_Commands",
     "millrace train ": "a build with -DMILLRACE_TRAIN=ON",
     "engine=llama_cpp": "a build of llama.cpp",
+    "exactness --url http://127.0.0.1:8000": "another engine's server: cli_Exactness",
+    "exactness --url http://127.0.0.1:11434": "another engine's server: cli_Exactness",
     "train-lab": "minutes of training: learn_test",
     "models.toml": "a file that serving-models.md shows: server_Settings",
     "completion": "writes into the home folder: ops_Printed",
@@ -90,6 +92,7 @@ LIMITS = {
     "kv-levels": {"-c": "+64"},
     "centroids": {"-c": "+64"},
     "lab": {"--n": "2"},
+    "exactness": {"--tokens": "+4", "--rounds": "1"},
     "replay": {},  # of a generated trace, whose requests arrive over a minute
 }
 
@@ -116,8 +119,14 @@ def shorten(arguments):
 
 
 def as_millrace(arguments):
-    """What the script `millrace` does: a server ends once it listens."""
+    """What the script `millrace` does: a server ends once it listens, and a check of a server has one to check."""
     command = [MILLRACE, *shorten(arguments or ["serve"])]
+    if command[1] == "exactness" and "--url" in command:
+        with subprocess.Popen([MILLRACE, "serve", "-m", "stories", "--port", "0", "-t", "1"], stdout=subprocess.PIPE, text=True) as server:
+            command[command.index("--url") + 1] = server.stdout.readline().split()[-1]
+            code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            server.terminate()
+        return code
     if command[1] != "serve":
         return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
     with subprocess.Popen([*command, "--port", "0", "-t", "1"], stdout=subprocess.PIPE, text=True) as server:

@@ -1,0 +1,162 @@
+// millrace exactness: sends the same requests to a server in several ways and compares the answers bit for bit.
+#include "exactness/exactness.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/ordered_json.h"
+#include "command.h"
+#include "compare/engines/process.h"
+#include "durations.h"
+#include "exactness/exactness_report.h"
+#include "exactness/http_completions.h"
+#include "input.h"
+#include "interrupt.h"
+#include "progress.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExactnessExamples = R"(Examples:
+  millrace exactness --url http://127.0.0.1:8080
+  millrace exactness --url http://127.0.0.1:8000 --model Qwen/Qwen3-0.6B --api chat --rounds 4
+  millrace exactness --url http://127.0.0.1:8000 --restart-command "systemctl restart vllm"
+  millrace exactness --url http://127.0.0.1:11434 --model llama3 --json
+
+Sends six requests to any server with OpenAI's API: alone; then without cached prefixes (if the server can), again, as a
+stream, in batches, and after other load. Each answer must have the tokens, text and log-probabilities of the first one,
+bit for bit. Prints a table, and the smallest example of each difference as commands to type. Takes about 50 requests.
+
+Exit status: 0 nothing differed; 7 answers differ; 1 requests failed; 6 no connection.
+The key is read from MILLRACE_API_KEY if --key is not given.)";
+
+struct ExactnessFlags {
+  HttpCompletionsOptions server{.url = "http://127.0.0.1:8080", .key = "", .model = "", .api = {}};
+  ExactnessOptions check;
+  std::string api = "auto", restart_command;
+  double timeout = 120, restart_wait = 300;
+  bool restart_pause = false, json = false;
+  CLI::Option* salt = nullptr;
+};
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+Result<void> run_restart_command(const std::string& command) {
+  MILLRACE_TRY(const ProcessOutput done, run_process({"/bin/sh", "-c", command}, [] { return !interrupted(); }));
+  if (done.exit_code == 0) return {};
+  return Error::user(fmt::format("--restart-command: exit status {}: {}", done.exit_code,
+                                 done.errors.empty() ? done.output.substr(0, 400) : done.errors.substr(0, 400)));
+}
+
+Result<void> wait_for_enter() {
+  fmt::print(stderr, "Restart the server now, then press Enter: ");
+  for (int c = std::getchar(); c != '\n'; c = std::getchar())
+    if (c == EOF) return Error::user("--restart-pause: standard input has ended; use --restart-command");
+  return {};
+}
+
+void set_restart(const ExactnessFlags& flags, const HttpCompletions& server, ExactnessOptions& options) {
+  if (flags.restart_command.empty() && !flags.restart_pause) return;
+  options.restart = [&flags, &server]() -> Result<void> {
+    if (flags.restart_pause)
+      MILLRACE_TRY_VOID(wait_for_enter());
+    else
+      MILLRACE_TRY_VOID(run_restart_command(flags.restart_command));
+    return server.wait_until_ready(milliseconds_of(flags.restart_wait));
+  };
+}
+
+int exit_status(const ExactnessResult& result) {
+  if (result.different() > 0) return kAnswersDiffer;
+  if (!result.complete) return 130;
+  return result.failed() > 0 ? 1 : 0;
+}
+
+std::string exactness_key() {
+  const char* key = std::getenv("MILLRACE_API_KEY");
+  return key ? key : "";
+}
+
+Result<int> check_server(ExactnessFlags flags) {
+  if (flags.server.key.empty()) flags.server.key = exactness_key();
+  if (flags.api != "auto") flags.server.api = flags.api == "chat" ? OpenAiApi::chat : OpenAiApi::completions;
+  flags.server.call_limit = milliseconds_of(flags.timeout);
+  if (flags.salt->count() == 0)
+    flags.check.sizes.salt = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  MILLRACE_TRY(const auto server, HttpCompletions::connect(flags.server));
+  catch_interrupts();
+  set_restart(flags, *server, flags.check);
+  Result<ExactnessResult> result = Error::internal("");
+  {
+    ProgressBar bar("exactness");
+    flags.check.progress = [&](double fraction, const std::string& way) {
+      bar.update(fraction, way);
+      return !interrupted();
+    };
+    result = check_exactness(*server, flags.check);
+  }
+  if (!result.ok()) return interrupted() ? Result<int>(130) : Result<int>(result.error());
+  result->notes.insert(result->notes.begin(), server->notes().begin(), server->notes().end());
+  const CheckedServer checked{server->address(), server->style(), !flags.server.key.empty()};
+  if (flags.json) {
+    nlohmann::ordered_json json = exactness_json(*result, checked);
+    json["salt"] = flags.check.sizes.salt;
+    print_json_line(json);
+  } else {
+    fmt::print("{}{}",
+               fmt::format("{}{}, model {}, --salt {}\n\n", checked.address, call_path(checked.style.api),
+                           checked.style.model.empty() ? "(not named)" : checked.style.model, flags.check.sizes.salt),
+               exactness_table(*result, checked));
+  }
+  return exit_status(*result);
+}
+
+}  // namespace
+
+void add_exactness_command(CLI::App& app) {
+  auto flags = std::make_shared<ExactnessFlags>();
+  CLI::App* command =
+      add_command(app, "exactness", "Check that a server gives the same request the same answer, bit for bit",
+                  kExactnessExamples, [flags] { return check_server(*flags); });
+  command->add_option("--url", flags->server.url, "A server with OpenAI's API: http[s]://HOST:PORT")
+      ->capture_default_str();
+  command->add_option("--key", flags->server.key, "API key of the server; default: MILLRACE_API_KEY");
+  command->add_option("-m,--model", flags->server.model, "A model of the server; default: the first one that it lists");
+  command->add_option("--api", flags->api, "completions, chat, or auto: completions if the server has them")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "completions", "chat"}));
+  command->add_option("-n,--tokens", flags->check.sizes.max_tokens, "Tokens of an answer")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  command
+      ->add_option("--words", flags->check.sizes.long_words, "Words of the long prompts; halved if the server refuses")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{8}, int64_t{100000}));
+  command->add_option("--batch", flags->check.batch, "Requests in flight at once")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{2}, int64_t{64}));
+  command->add_option("--rounds", flags->check.rounds, "Rounds of batches, each with other neighbours")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}));
+  flags->salt = command->add_option("--salt", flags->check.sizes.salt,
+                                    "Number that the prompts are drawn from; default: another one each time");
+  auto* restart = command->add_option("--restart-command", flags->restart_command,
+                                      "Shell command that restarts the server; then compare once more");
+  command->add_flag("--restart-pause", flags->restart_pause, "Ask the user to restart the server")->excludes(restart);
+  command->add_option("--restart-wait", flags->restart_wait, "How long a restarted server may take to become ready")
+      ->capture_default_str()
+      ->transform(as_seconds())
+      ->check(CLI::Range(1.0, 86400.0));
+  command->add_option("--timeout", flags->timeout, "How long one request may take")
+      ->capture_default_str()
+      ->transform(as_seconds())
+      ->check(CLI::Range(0.1, 86400.0));
+  command->add_flag("--json", flags->json, "Print the result as JSON, with every request and answer");
+}
+
+}  // namespace millrace
