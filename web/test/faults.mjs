@@ -258,6 +258,7 @@ const small = (page) => page.evaluate(() => {
 test("phone: touch targets are large enough, settings do not cover the live view, the model's name is readable", async () => {
   const { page, check } = await reader({ viewport: { width: 375, height: 740 }, hasTouch: true, isMobile: true });
   const large = async (where) => assert.deepEqual(await small(page), [], where);
+  await page.locator(".real-model").waitFor();
   await large("the empty page");
   await page.locator("input[type=file][multiple]").setInputFiles({ name: "mill.csv", mimeType: "text/csv", buffer: Buffer.from("a,b") });
   await page.locator(".chip").waitFor();
@@ -297,6 +298,12 @@ test("phone: touch targets are large enough, settings do not cover the live view
   assert.equal(await page.locator(".cover").isVisible(), false);
   await large("the live view");
   await shoot(page, "phone-live");
+  await page.getByRole("link", { name: "Models" }).click();
+  await page.locator(".models-item").first().waitFor();
+  await large("the models view");
+  await page.getByRole("link", { name: "Compare" }).click();
+  await page.locator(".builder .part").first().waitFor();
+  await large("comparisons");
   check();
 });
 
