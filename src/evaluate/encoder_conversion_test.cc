@@ -135,12 +135,19 @@ TEST_P(EncoderConversion, QuantizedVectorsPointTheSameWay) {
   const auto tokens = reference()["tokens"].get<std::vector<std::vector<TokenId>>>();
   const Rows vectors = rows_of(before, tokens, Pooling::mean);
   // Rows of 32 values are no whole blocks of q4_k, which falls back to q5_0. The attention of these random models is
-  // peaked, so that 5 bits turn their vectors by up to 35 degrees.
-  for (const auto& [format, least] : {std::pair{"q8_0", 0.998}, {"q4_k", 0.8}}) {
+  // peaked, so that 5 bits turn their vectors by up to 35 degrees. A rounded input may choose other experts.
+  const bool mixture = GetParam() == "nomic_bert_moe";
+  for (const auto& [format, least] : {std::pair{"q8_0", mixture ? 0.98 : 0.998}, {"q4_k", 0.8}}) {
     for (const fs::path& from : {folder(), folder() / "model.gguf"}) {
       SCOPED_TRACE(from.string() + " to " + format);
       const Output output;
       const auto report = convert_encoder(from, output.path, format);
+      if (before->parts().model->spec().width % 32 != 0) {
+        ASSERT_FALSE(report.ok());
+        EXPECT_NE(report.error().message.find("columns are not whole blocks of"), std::string::npos)
+            << report.error().message;
+        continue;
+      }
       ASSERT_TRUE(report.ok()) << report.error().message;
       EXPECT_TRUE(report->formats.contains(format == std::string("q4_k") ? "q5_0" : format));
       const auto after = load_converted(output.path);

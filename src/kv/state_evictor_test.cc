@@ -54,8 +54,9 @@ class PrefixStateTest : public ::testing::Test {
 
   void start(std::string_view policy, int64_t copies) {
     KvLayout layout{find_format("f32"), kBlock, {{.kv_heads = 1, .head_dim = 4}, {.state_values = 1}}};
-    auto made = KvPool::create(layout, 64, {.states = 1, .copies = copies});
+    auto made = KvPool::create(layout, 96, {.states = 1, .copies = copies});
     ASSERT_TRUE(made.ok());
+    index_.reset();  // before its pool and its evictor
     pool_ = std::make_unique<KvPool>(std::move(*made));
     evictor_ = state_evictor(policy);
     index_ = std::make_unique<PrefixIndex>(*pool_, PrefixIndexOptions{.states = evictor_.get()});
@@ -64,7 +65,7 @@ class PrefixStateTest : public ::testing::Test {
   // A stream computes these tokens, and stores copies of its state behind each of `points`.
   void compute(std::span<const TokenId> tokens, const std::vector<int64_t>& points) {
     std::vector<BlockId> blocks;
-    for (int64_t i = 0; i < std::ssize(tokens) / kBlock; ++i) blocks.push_back(*pool_->allocate());
+    for (int64_t i = 0; i < std::ssize(tokens) / kBlock; ++i) blocks.push_back(pool_->allocate().value());
     index_->insert(tokens, blocks);
     for (const BlockId block : blocks) pool_->release(block);
     for (const int64_t point : points) {
