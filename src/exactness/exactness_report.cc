@@ -68,7 +68,8 @@ std::string companions_text(const DifferenceExample& example, const CheckedServe
                 example.companions.size() == 1 ? "one request" : fmt::format("{} requests", example.companions.size()))
           : "  at the same time as the whole batch; it did not differ again in three tries:\n";
   for (const CompletionCall& call : example.companions)
-    out += fmt::format("    {}{}\n", curl_command(server.address, server.style, call, server.with_key), way_of(call));
+    out += fmt::format("    {}{}\n", curl_command(server.address, server.style, call, server.with_key),
+                       call.delay.count() > 0 ? fmt::format("  # {} ms later", call.delay.count()) : "");
   return out;
 }
 
