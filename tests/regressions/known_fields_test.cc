@@ -153,9 +153,9 @@ void check_effects(const Endpoint& endpoint, const std::vector<Field>& fields, c
 
 TEST(KnownFields, TakeEffectOrSayWhyNot) {
   std::ostringstream sources;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(MILLRACE_SOURCE_DIR) / "src/server/api"))
-    if (entry.path().extension() == ".cc") sources << std::ifstream(entry.path()).rdbuf();
+  for (const char* folder : {"src/server/api", "src/server/measure"})
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(MILLRACE_SOURCE_DIR) / folder))
+      if (entry.path().extension() == ".cc") sources << std::ifstream(entry.path()).rdbuf();
   for (const Endpoint& endpoint : endpoints()) check_effects(endpoint, endpoint.fields, sources.str());
 }
 

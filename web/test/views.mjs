@@ -289,6 +289,7 @@ test("a comparison is built from the registry, run, and shown as plot and table"
   await shoot(page, "compare");
   await page.reload();
   await page.locator(".compare-result input[type=file]").setInputFiles(await file.path());
+  await page.locator(".compare-table tbody tr").nth(1).waitFor();
   assert.equal(await page.locator(".compare-table tbody tr").count(), 2);
   check();
 });
