@@ -26,6 +26,7 @@ namespace {
 
 constexpr const char* kServeExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
+  millrace serve qwen3:0.6b                             a model by its short name; the download is offered
   millrace serve -m model.gguf --alias gpt-4o --port 9000
   millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
   millrace serve --models-dir ~/models                  load each model at its first request
@@ -232,6 +233,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
         flags.http.host));
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
+  MILLRACE_TRY_VOID(flags.models.place_words());
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY_VOID(read_texts(flags));
@@ -255,8 +257,9 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
       flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   signals.serving();
   fmt::print("millrace: {} at {}://{}:{}\n", names, scheme, host, server->port());
-  fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host, server->port(),
-             flags.model.path.empty() ? "" : " -m " + flags.model.path);
+  const std::string model = flags.models.models.empty() ? "" : flags.models.models.front();
+  fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host,
+               server->port(), model.empty() || model.find('=') != std::string::npos ? "" : " " + model);
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
   log.event(LogLevel::info, "serving",

@@ -8,6 +8,7 @@
 
 #include "durations.h"
 #include "hub_model.h"
+#include "model_words.h"
 #include "models/arch.h"
 #include "progress.h"
 #include "run/embedded_model.h"
@@ -181,6 +182,10 @@ void ServeModels::add_to(CLI::App* command) {
       "-m,--model", models,
       "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE], or a name "
       "of millrace list or millrace models; repeatable. Default: the built-in one");
+  command->add_option("MODEL", words,
+                      "Models as for -m, or by names of millrace pull --list. If one is not on this machine, its "
+                      "download is offered");
+  add_yes_to(command, &yes);
   command->add_option("--models-file", file,
                       "TOML file with one table per model: path, alias, preload, idle-unload and engine flags");
   command->add_option("--models-dir", folder, "Folder of models; each is loaded at its first request");
@@ -206,6 +211,15 @@ void ServeModels::add_to(CLI::App* command) {
                                  "delete models. Default: if no -m, --models-file or --models-dir is given");
   command->add_flag("--no-store", no_store, "Serve no models of millrace list")->excludes(with);
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
+}
+
+Result<void> ServeModels::place_words() {
+  for (const std::string& word : words) {
+    MILLRACE_TRY_VOID(offer_model(split_name(word).second, yes));
+    models.push_back(word);
+  }
+  words.clear();
+  return {};
 }
 
 Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& defaults) const {

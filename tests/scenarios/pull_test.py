@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import pty
 import shutil
 import ssl
 import subprocess
@@ -138,6 +139,18 @@ class Pull(unittest.TestCase):
     def call(self, hub, *arguments, **environment):
         return subprocess.run([MILLRACE, *arguments], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
 
+    def typed(self, hub, text, *arguments):
+        """Exit code, output, and what the terminal shows for a command whose standard input and errors are a terminal."""
+        screen, terminal = pty.openpty()
+        try:
+            os.write(screen, text.encode())
+            done = subprocess.run([MILLRACE, *arguments], stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, text=True, timeout=300, env=self.environment(hub))
+            os.set_blocking(screen, False)
+            return done.returncode, done.stdout, os.read(screen, 65536).decode(errors="replace")
+        finally:
+            os.close(screen)
+            os.close(terminal)
+
     def pull(self, hub, *arguments, **environment):
         return subprocess.run([MILLRACE, "pull", *arguments, "--json"], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
 
@@ -188,6 +201,27 @@ class Pull(unittest.TestCase):
         self.assertEqual(here, ["qwen3:0.6b"])
         self.assertGreaterEqual(len(listed["models"]), 40)
         self.assertRegex(self.call(None, "pull", "--list").stdout, r"(?m)^qwen3:0\.6b +unsloth/Qwen3-0\.6B-GGUF:Q4_K_M, on this machine$")
+
+    def test_a_model_that_is_named_is_offered(self):
+        message = ("a", "-n", "2", "-t", "1", "--temp", "0")
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            hub.repository = "unsloth/Qwen3-0.6B-GGUF"
+            for command in (("run", "qwen3:0.6b", *message), ("chat", "qwen3:0.6b"), ("serve", "qwen3:0.6b")):
+                done = self.call(hub, *command)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn("`millrace pull qwen3:0.6b` downloads it", done.stderr)
+            self.assertIn("`millrace pull unsloth/Qwen3-0.6B-GGUF`", self.call(hub, "run", "unsloth/Qwen3-0.6B-GGUF", "a").stderr)
+            self.assertEqual(self.typed(hub, "n\n", "run", "qwen3:0.6b", *message)[0], 2)
+            self.assertFalse(hub.seen)
+            code, out, shown = self.typed(hub, "\n", "run", "qwen3:0.6b", *message)
+            self.assertEqual(code, 0, shown)
+            self.assertIn("qwen3:0.6b (unsloth/Qwen3-0.6B-GGUF:Q4_K_M) is not on this machine. Download it? [Y/n]", shown)
+            self.assertEqual(len(hub.resolved()), 1)
+            self.assertEqual(self.call(None, "run", "qwen3:0.6b", *message).stdout, out)  # now it is here
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            done = self.call(hub, "run", "owner/name", *message, "--yes")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, out)
 
     def test_a_client_pulls_by_a_short_name(self):
         with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
