@@ -48,7 +48,7 @@ struct ServeFlags {
   TelemetryOptions telemetry;
   ServeModels models;
   std::string key_file, template_file, constraint_memory, keys_path, tls_cert, tls_key;
-  bool allow_public = false, api_docs = false;
+  bool allow_public = false, api_docs = false, no_page = false;
   double drain_seconds = 30;
 
   bool keyless() const { return service.api_keys.empty() && service.keys.empty(); }
@@ -231,6 +231,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
     return Error::user(fmt::format(
         "host {}: other machines could use this server; set --api-keys, --api-key or --api-key-file, or --allow-public",
         flags.http.host));
+  flags.service.page = !flags.no_page;
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
   MILLRACE_TRY_VOID(flags.models.place_words());
@@ -258,7 +259,8 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   signals.serving();
   fmt::print("millrace: {} at {}://{}:{}\n", names, scheme, host, server->port());
   const std::string model = flags.models.models.empty() ? "" : flags.models.models.front();
-  fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host,
+  if (!flags.no_page)
+    fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host,
                server->port(), model.empty() || model.find('=') != std::string::npos ? "" : " " + model);
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
@@ -389,6 +391,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_flag("--enable-prompt-embeds", service.prompt_embeds,
                     "Accept prompt_embeds in /v1/completions: rows of the embedding table instead of a prompt");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
+  command->add_flag("--no-webui", flags.no_page, "Do not serve the page at /, only the API");
   add_proxy_flags(command, flags);
   command
       ->add_option("--max-streams,--parallel", flags.engine.options.max_streams,
