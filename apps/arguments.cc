@@ -6,6 +6,7 @@
 #include <cctype>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include "foreign_flags.h"
 
@@ -120,9 +121,11 @@ class ArgumentWalk {
       copy(*option, argument, !rest.empty());
       return {};
     }
-    const ForeignFlag* foreign = command_ && option_called(*command_, "--model") ? find_foreign_flag(name) : nullptr;
-    if (foreign && (foreign->kind != ForeignFlag::Kind::same || find(std::string(foreign->text))))
-      return take_foreign(*foreign, name, rest);
+    if (command_ && option_called(*command_, "--model"))
+      for (const ForeignFlag* foreign : foreign_flags_called(name))
+        if (foreign->kind != ForeignFlag::Kind::same ||
+            find(std::string(foreign->text.substr(0, foreign->text.find_first_of(" =")))))
+          return take_foreign(*foreign, name, rest);
     if (name.starts_with("--")) {
       std::string dashes = name;
       std::ranges::replace(dashes.begin() + 2, dashes.end(), '_', '-');
@@ -151,8 +154,11 @@ class ArgumentWalk {
       out_.notes.push_back(fmt::format("{}: ignored: {}", name, foreign.text));
       return {};
     }
-    out_.arguments.emplace_back(foreign.text);
-    if (foreign.value == Value::one) out_.arguments.push_back(std::string(foreign.prefix) + value);
+    std::istringstream flags{std::string(foreign.text)};
+    for (std::string flag; flags >> flag;) {
+      out_.arguments.push_back(flag);
+      if (foreign.value == Value::one) out_.arguments.push_back(std::string(foreign.prefix) + value);
+    }
     return {};
   }
 

@@ -1,20 +1,21 @@
 // millrace chat: a conversation in the terminal, or piped in line by line.
+#include "chat.h"
+
 #include <fmt/format.h>
 
 #include <cstdio>
 
 #include "chat_commands.h"
 #include "chat_completion.h"
-#include "chat_session.h"
 #include "command.h"
 #include "interrupt.h"
 #include "line_editor.h"
-#include "model_flags.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kChatExamples = R"(Examples:
+  millrace chat qwen3:0.6b                           a model by its short name; the download is offered
   millrace chat -m model.gguf                        type a message and press Enter; /help lists the commands
   millrace chat -m ./Qwen3-0.6B/ --system "Answer in one sentence." --temp 0.3
   millrace chat -m model.gguf --trim --timings       drop the oldest messages when the context is full
@@ -24,15 +25,6 @@ Commands in a chat:
   /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json      /read FILE
 A line that ends in a backslash continues on the next line, and a paste of several lines is one message. The up and down
 keys recall earlier messages, Ctrl-R searches them, Tab completes commands and paths. Ctrl-C stops an answer, Ctrl-D or /exit quits.)";
-
-struct ChatFlags {
-  ModelFlags model;
-  EngineFlags engine;
-  SamplingFlags sampling;
-  ChatSettings settings;
-  std::string system, history;
-  bool max_tokens_given = false;
-};
 
 // Reads a message of one or more lines; all but the last end in a backslash.
 LineEnd read_message(LineReader& lines, std::string* message) {
@@ -80,13 +72,15 @@ int talk(ChatSession& session, LineReader& lines) {
   return code;
 }
 
-Result<int> run(ChatFlags flags) {
+}  // namespace
+
+Result<int> chat(ChatFlags flags) {
   MILLRACE_TRY(flags.model, flags.model.found());
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
   MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use, nullptr, flags.model.defaults));
-  settings.stop = flags.model.defaults.stop;
+  if (settings.stop.empty()) settings.stop = flags.model.defaults.stop;
   if (!flags.max_tokens_given && flags.model.defaults.max_tokens >= 0)
     settings.max_tokens = flags.model.defaults.max_tokens;
   settings.adapters = flags.engine.all_adapters(flags.model);
@@ -96,6 +90,7 @@ Result<int> run(ChatFlags flags) {
   session->conversation.system = flags.system.empty() ? flags.model.system : flags.system;
   catch_interrupts();
   auto lines = open_line_reader(flags.history, complete_chat);
+  if (lines->interactive()) introduce_built_in(flags.model.path, model->info().parameters);
   if (lines->interactive())
     fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D quits.\n", model->info().name,
                session->context());
@@ -105,11 +100,21 @@ Result<int> run(ChatFlags flags) {
   return talk(*session, *lines);
 }
 
+namespace {
+
+Result<int> run(ChatFlags flags) {
+  if (!flags.words.model.empty() && !flags.model.path.empty())
+    return Error::user(fmt::format("chat: '{}' is not expected here: -m names the model", flags.words.model));
+  MILLRACE_TRY_VOID(flags.words.place(&flags.model.path, false));
+  return chat(std::move(flags));
+}
+
 }  // namespace
 
 void add_chat_command(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = add_command(app, "chat", "Talk with a model", kChatExamples, [=] { return run(*flags); });
+  flags->words.add_to(command, false);
   flags->model.add_to(command);
   flags->model.add_pack_to(command);
   command->add_option("--system", flags->system, "System message with instructions for the model");
@@ -119,6 +124,8 @@ void add_chat_command(CLI::App& app) {
       ->each([=](const std::string&) { flags->max_tokens_given = true; })
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
+  command->add_option("--stop", flags->settings.stop, "End an answer before this text; repeatable")
+      ->allow_extra_args(false);
   command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");
   command->add_flag("--timings", flags->settings.timings, "Print tokens and speed on standard error after each answer");
   command->add_option("--history", flags->history,

@@ -27,6 +27,7 @@ void add_pull_command(CLI::App& app);
 void add_stored_commands(CLI::App& app);   // list, show, create, cp, rm
 void add_running_commands(CLI::App& app);  // ps, stop
 void add_doctor_command(CLI::App& app);
+void add_help_commands(CLI::App& app);  // help, version
 void add_inspect_command(CLI::App& app);
 void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <sstream>
 
 #include "arguments.h"
+#include "hub/short_names.h"
 
 namespace millrace {
 namespace {
@@ -60,6 +62,22 @@ std::map<std::pair<std::string, std::string>, int> toml_lines(std::string_view t
   return out;
 }
 
+std::vector<std::string> config_places() {
+  std::vector<std::string> out;
+  if (const std::filesystem::path folder = user_config_folder(); !folder.empty())
+    out.push_back((folder / "config.toml").string());
+  out.push_back("/etc/millrace/config.toml");
+  return out;
+}
+
+std::string default_config() {
+  for (const std::string& place : config_places()) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(place, ignored)) return place;
+  }
+  return "";
+}
+
 std::string flag_of_key(std::string key) {
   std::ranges::replace(key, '_', '-');
   return key;
@@ -67,7 +85,8 @@ std::string flag_of_key(std::string key) {
 
 std::string ConfigFile::path() const {
   const CLI::Option* option = app_.get_config_ptr();
-  return option && !option->results().empty() ? option->results().back() : "the config file";
+  if (!option) return "the config file";
+  return option->results().empty() ? default_config() : option->results().back();
 }
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {

@@ -17,6 +17,12 @@ std::map<std::pair<std::string, std::string>, int> toml_lines(std::string_view t
 // "max_tokens" -> "max-tokens"
 std::string flag_of_key(std::string key);
 
+// The file that is read where no --config names one: config.toml in the user's folder for millrace
+// (user_config_folder()), else /etc/millrace/config.toml.
+std::vector<std::string> config_places();
+// The first of them that exists; "": none does.
+std::string default_config();
+
 class ConfigFile : public CLI::ConfigTOML {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}

@@ -112,8 +112,8 @@ DeclaredCommand declared(const CLI::App& app, const std::string& name) {
     if (first) {
       out.actions = listed_values(option->get_type_name());
       const std::string own = option->get_name(true, false);
-      out.takes_model =
-          own == "model" || own == "IN" || (own == "name" && name != "create" && name != "pull") || own == "from";
+      out.takes_model = own == "model" || own == "MODEL" || own == "IN" ||
+                        (own == "name" && name != "create" && name != "pull") || own == "from";
     }
     first = false;
   }

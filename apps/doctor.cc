@@ -21,7 +21,9 @@
 #include "base/version.h"
 #include "bench_report.h"
 #include "command.h"
+#include "config_file.h"
 #include "hub/model_store.h"
+#include "hub/short_names.h"
 #include "input.h"
 #include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
@@ -63,6 +65,7 @@ class Doctor {
   void disk(const std::string& topic, const fs::path& folder, bool measure);
   void packages();
   void cache(const ModelStore& store);
+  void settings();
 };
 
 std::string gigabytes(double bytes) { return fmt::format("{:.1f} GB", bytes * 1e-9); }
@@ -224,6 +227,18 @@ void Doctor::cache(const ModelStore& store) {
         "millrace rm them, and make them again", true);
 }
 
+// The files that change what commands do.
+void Doctor::settings() {
+  const std::string config = default_config();
+  say("config file",
+      config.empty() ? fmt::format("none: {} would be read", fmt::join(config_places(), ", or ")) : config);
+  const auto names = short_names();
+  const std::string file = short_names_file().string();
+  if (!names.ok()) return say("short names", names.error().message, "correct the file", true);
+  const auto own = std::ranges::count_if(*names, &ShortName::from_user);
+  say("short names", fmt::format("{} known, {} from {}", names->size(), own, file));
+}
+
 const char* level_name(Finding::Level level) {
   switch (level) {
     case Finding::Level::good: return "ok";
@@ -244,6 +259,7 @@ Result<int> examine(bool json, bool quick) {
   doctor.disk("disk of the store", store.folder(), false);
   doctor.packages();
   doctor.cache(store);
+  doctor.settings();
   if (json) {
     nlohmann::ordered_json out = {
         {"version", kVersion}, {"commit", kCommit}, {"findings", nlohmann::ordered_json::array()}};

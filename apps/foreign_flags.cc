@@ -1,7 +1,5 @@
 #include "foreign_flags.h"
 
-#include <algorithm>
-
 namespace millrace {
 namespace {
 
@@ -10,6 +8,10 @@ using Takes = ForeignFlag::Value;
 
 constexpr std::string_view kNoGpu = "weights are on the CPU";
 constexpr std::string_view kAlwaysOn = "always on";
+constexpr std::string_view kNoLog = "only millrace serve writes a log";
+constexpr std::string_view kNoPictures = "models do not read pictures yet; text works without this file";
+constexpr std::string_view kReasoning = "a request chooses with its field reasoning_format";
+constexpr std::string_view kColours = "text is printed without colours";
 
 constexpr ForeignFlag kForeignFlags[] = {
     // llama.cpp
@@ -85,6 +87,26 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--rope-scale", ForeignKind::refused, Takes::one, "the scaling is read from the model's files"},
     {"--rope-freq-base", ForeignKind::refused, Takes::one, "the base is read from the model's files"},
     {"--slot-save-path", ForeignKind::refused, Takes::one, "store prefixes on a disk with --kv-ssd"},
+    {"-r", ForeignKind::same, Takes::one, "--stop"},
+    {"--reverse-prompt", ForeignKind::same, Takes::one, "--stop"},
+    {"-co", ForeignKind::ignored, Takes::on_off, kColours},
+    {"--color", ForeignKind::ignored, Takes::on_off, kColours},
+    {"--no-display-prompt", ForeignKind::ignored, Takes::none, "answers do not repeat the prompt"},
+    {"-mm", ForeignKind::refused, Takes::one, kNoPictures},
+    {"--mmproj", ForeignKind::refused, Takes::one, kNoPictures},
+    {"--mmproj-url", ForeignKind::refused, Takes::one, kNoPictures},
+    {"--no-mmproj", ForeignKind::ignored, Takes::none, "models do not read pictures yet"},
+    {"--log-disable", ForeignKind::same, Takes::none, "--log-level=off"},
+    {"--log-disable", ForeignKind::ignored, Takes::none, kNoLog},
+    {"-v", ForeignKind::same, Takes::none, "--log-level=debug"},
+    {"-v", ForeignKind::ignored, Takes::none, kNoLog},
+    {"--verbose", ForeignKind::same, Takes::none, "--log-level=debug"},
+    {"--verbose", ForeignKind::ignored, Takes::none, kNoLog},
+    {"--log-verbose", ForeignKind::same, Takes::none, "--log-level=debug"},
+    {"--log-verbose", ForeignKind::ignored, Takes::none, kNoLog},
+    {"--reasoning-format", ForeignKind::ignored, Takes::one, kReasoning},
+    {"-to", ForeignKind::same, Takes::one, "--read-timeout --stall-timeout"},
+    {"--timeout", ForeignKind::same, Takes::one, "--read-timeout --stall-timeout"},
     // vLLM
     {"--max-model-len", ForeignKind::same, Takes::one, "--context"},
     {"--served-model-name", ForeignKind::same, Takes::one, "--name"},
@@ -124,9 +146,11 @@ constexpr ForeignFlag kForeignFlags[] = {
 
 }  // namespace
 
-const ForeignFlag* find_foreign_flag(std::string_view name) {
-  const auto found = std::ranges::find(kForeignFlags, name, &ForeignFlag::name);
-  return found == std::end(kForeignFlags) ? nullptr : found;
+std::vector<const ForeignFlag*> foreign_flags_called(std::string_view name) {
+  std::vector<const ForeignFlag*> out;
+  for (const ForeignFlag& one : kForeignFlags)
+    if (one.name == name) out.push_back(&one);
+  return out;
 }
 
 }  // namespace millrace

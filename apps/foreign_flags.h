@@ -3,12 +3,13 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace millrace {
 
 struct ForeignFlag {
   enum class Kind {
-    same,     // `text` is the flag here
+    same,     // `text` is the flag here, or several with blanks between them; "--flag=value" has its value
     ignored,  // `text` says why it makes no difference
     refused,  // `text` says what to do instead
   };
@@ -21,7 +22,7 @@ struct ForeignFlag {
   std::string_view prefix = "";  // same: written before the value
 };
 
-// Null: not a flag that is known of another engine.
-const ForeignFlag* find_foreign_flag(std::string_view name);
+// The entries of a flag; the first one whose flag the command has counts. Empty: not known of another engine.
+std::vector<const ForeignFlag*> foreign_flags_called(std::string_view name);
 
 }  // namespace millrace

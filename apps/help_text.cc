@@ -20,8 +20,8 @@ constexpr double kNoLimit = 1e6;      // larger bounds say nothing to a reader
 // The flags of a command that most users need; of other commands, the first ones.
 const std::map<std::string, std::vector<std::string>> kFirstFlags = {
     {"run",
-     {"--model", "--prompt", "--file", "--max-tokens", "--context", "--temp", "--seed", "--json-schema", "--threads",
-      "--json"}},
+     {"--model", "--prompt", "--file", "--system", "--max-tokens", "--context", "--temp", "--seed", "--json-schema",
+      "--threads", "--json"}},
     {"chat",
      {"--model", "--system", "--max-tokens", "--context", "--temp", "--trim", "--threads", "--memory", "--history"}},
     {"serve",

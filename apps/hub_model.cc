@@ -1,18 +1,48 @@
 #include "hub_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
+#include "arguments.h"
+#include "hub/short_names.h"
 #include "progress.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
 
 namespace millrace {
 
+std::string names_like(const std::string& name, const std::vector<ShortName>& all) {
+  std::vector<std::string> words;
+  for (const ShortName& one : all) {
+    words.push_back(one.name);
+    if (one.latest) words.push_back(one.name.substr(0, one.name.find(':')));
+  }
+  std::vector<std::string> near;
+  for (const std::string& word : words)
+    if (name.size() >= 3 && word.starts_with(name) && word.find(':') == std::string::npos) near.push_back(word);
+  if (near.empty()) return suggestion(name, words);
+  std::ranges::sort(near);
+  near.resize(std::min<size_t>(near.size(), 3));
+  return fmt::format("; did you mean {}?", fmt::join(near, " or "));
+}
+
+Result<HubName> hub_name_of(const std::string& name) {
+  MILLRACE_TRY(const std::vector<ShortName> all, short_names());
+  if (const auto model = find_short_name(name, all)) return parse_hub_name(*model);
+  const bool hub = name.find('/') != std::string::npos;
+  const std::string bare = canonical_model_name(name);
+  if (hub) return parse_hub_name(bare);
+  return Error::user(fmt::format(
+      "{}: no short name of a model{}; `millrace pull --list` lists them, and other models are OWNER/NAME:QUANT",
+      bare.substr(0, 200), names_like(bare, all)));
+}
+
 Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) {
-  MILLRACE_TRY(const HubName hub, parse_hub_name(name));
+  MILLRACE_TRY(const HubName hub, hub_name_of(name));
   ProgressBar bar("downloading");
   options.progress = [&](const PullProgress& now) {
     const double done = now.total > 0 ? static_cast<double>(now.bytes) / static_cast<double>(now.total) : 1;
@@ -34,7 +64,13 @@ Result<LocalModel> find_local_model(const std::string& name) {
     return LocalModel{.path = name, .stored = {}};
   const ModelStore store;
   const auto found = store.find(name);
-  if (!found) return LocalModel{.path = name, .stored = {}};
+  if (!found) {
+    MILLRACE_TRY(const auto known, find_short_name(name));
+    if (known)
+      return Error::corrupt(
+          fmt::format("{0}: {1} is not on this machine; `millrace pull {0}` downloads it", name, *known));
+    return LocalModel{.path = name, .stored = {}};
+  }
   store.note_use(found->name);
   return LocalModel{.path = found->path, .stored = found->about};
 }

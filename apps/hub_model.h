@@ -1,14 +1,22 @@
-// Models by the names that -m takes: a file or folder, a built-in model, a model of the store, or one of a hub,
-// "hf:OWNER/NAME[:FILE]", which is downloaded.
+// Models by the names that -m takes: a file or folder, a built-in model, a model of the store or the cache (by
+// a short name, too), or one of a hub, "hf:OWNER/NAME[:FILE]", which is downloaded.
 #pragma once
 
 #include <optional>
 
 #include "hub/model_store.h"
 #include "hub/pull.h"
+#include "hub/short_names.h"
 #include "loader/model_files.h"
 
 namespace millrace {
+
+// The repository and file of a name on a hub or of a short name. Errors: user (it is neither; near names are
+// suggested), and those of short_names().
+Result<HubName> hub_name_of(const std::string& name);
+
+// "; did you mean llama3.1 or llama3.2?", or "". `all`: of short_names().
+std::string names_like(const std::string& name, const std::vector<ShortName>& all);
 
 // Downloads a model, with a progress bar on a terminal.
 Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options);

@@ -26,11 +26,13 @@ int last_exit_code = 0;
 constexpr const char* kFooter = R"(Examples:
   millrace run -p "Once upon a time"           generate text with the built-in model
   millrace run -m model.gguf -p "Hello" -n 64  use a GGUF file
+  millrace run qwen3:0.6b "Why is it so?"      answer a message; the model is downloaded after a question
   millrace chat -hf OWNER/NAME:Q4_K_M          download a model from a hub, and talk with it
   millrace serve                               serve it over HTTP, with a page at http://127.0.0.1:8080
   millrace COMMAND --help                      the flags that most users need; --help-all: every flag, in groups
 
-Flags can also be set in a TOML file given with --config: a table [run] with n = 64, temp = 0.7 ...
+Flags can also be set in a TOML file: a table [run] with n = 64, temp = 0.7 ... It is the one of --config, or
+~/.config/millrace/config.toml, or /etc/millrace/config.toml; --config /dev/null reads none.
 Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limits the instruction set.
 Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
 6 network, 7 answers differ, 1 anything else.)";
@@ -43,7 +45,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
      "document-search train train-lab"},
-    {"Shell", "completion man"},
+    {"Shell", "help version completion man"},
 };
 
 void group_commands(CLI::App& app) {
@@ -72,14 +74,14 @@ constexpr AddCommands kOtherCommands[] = {
     add_kv_levels_command,     add_bench_command,          add_centroids_command,     add_trace_command,
     add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
     add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
-    add_man_command,
+    add_man_command,           add_help_commands,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every
 // command takes a few milliseconds, which count where a model starts in a tenth of a second.
 AddCommands only_command(const std::vector<std::string>& arguments) {
   const auto names_config = [](const std::string& argument) { return argument.starts_with("--config"); };
-  if (arguments.size() < 2 || std::ranges::any_of(arguments, names_config)) return nullptr;
+  if (arguments.size() < 2 || std::ranges::any_of(arguments, names_config) || !default_config().empty()) return nullptr;
   const auto* found = std::ranges::find(kModelCommands, arguments[1], [](const auto& one) { return one.first; });
   return found == std::end(kModelCommands) ? nullptr : found->second;
 }
@@ -91,7 +93,9 @@ void declare(CLI::App& app, AddCommands only) {
   app.formatter(help_formatter());
   app.set_help_flag("-h,--help", "The flags that most users need, with examples");
   app.set_help_all_flag("--help-all", "Every flag, in groups");
-  app.set_config("--config", "", "TOML file with flags, one table per command");
+  app.set_config("--config", default_config(),
+                 "TOML file with flags, one table per command; default: ~/.config/millrace/config.toml or "
+                 "/etc/millrace/config.toml, if it exists");
   app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);

@@ -19,8 +19,7 @@ namespace millrace {
 void ModelFlags::add_to(CLI::App* command) {
   command->add_option("-m,--model", path,
                       "GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE] to download, or a name "
-                      "of millrace list or "
-                      "millrace models; default: " +
+                      "of millrace list, millrace models or millrace pull --list; default: " +
                           std::string(kDefaultModel));
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's context, at most 8192")

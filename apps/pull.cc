@@ -10,6 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr const char* kPullExamples = R"(Examples:
+  millrace pull qwen3:0.6b                              by a short name; --list lists them
   millrace pull Qwen/Qwen3-0.6B-GGUF:Q8_0               one quantization; the default is Q4_K_M
   millrace pull Qwen/Qwen3-0.6B                         safetensors, configuration and tokenizer
   millrace pull OWNER/NAME:file.gguf --revision v1.0
@@ -21,10 +22,38 @@ HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE; and SSL_CERT_FILE 
 struct PullFlags {
   std::string name;
   PullOptions options;
-  bool json = false;
+  bool json = false, list = false;
 };
 
+Result<int> list_short_names(bool json) {
+  MILLRACE_TRY(const std::vector<ShortName> all, short_names());
+  const ModelStore store;
+  auto list = nlohmann::ordered_json::array();
+  for (const ShortName& one : all) {
+    const bool here = store.find(one.model).has_value();
+    if (json) {
+      list.push_back({{"name", one.name},
+                      {"model", one.model},
+                      {"latest", one.latest},
+                      {"own", one.from_user},
+                      {"on_this_machine", here}});
+      continue;
+    }
+    const std::string family = one.latest ? ", also " + one.name.substr(0, one.name.find(':')) : "";
+    fmt::print("{:<20} {}{}{}{}\n", one.name, one.model, family, one.from_user ? ", from your file" : "",
+               here ? ", on this machine" : "");
+  }
+  if (json)
+    fmt::print("{}\n", nlohmann::ordered_json{{"file", short_names_file().string()}, {"models", list}}.dump());
+  else
+    fmt::print("Names of your own, and other files for these: {}\n", short_names_file().string());
+  return 0;
+}
+
 Result<int> pull(PullFlags flags) {
+  if (flags.list) return list_short_names(flags.json);
+  if (flags.name.empty())
+    return Error::user("pull: needs the name of a model; `millrace pull --list` lists short ones");
   while (flags.options.endpoint.ends_with('/')) flags.options.endpoint.pop_back();
   MILLRACE_TRY(const PulledModel pulled, pull_with_bar(flags.name, flags.options));
   if (!flags.json) {
@@ -45,10 +74,11 @@ Result<int> pull(PullFlags flags) {
 void add_pull_command(CLI::App& app) {
   auto flags = std::make_shared<PullFlags>();
   CLI::App* command = add_command(app, "pull", "Download a model", kPullExamples, [=] { return pull(*flags); });
-  command
-      ->add_option("name", flags->name,
-                   "OWNER/NAME or OWNER/NAME:FILE, where FILE is a file name or a quantization such as Q4_K_M")
-      ->required();
+  command->add_option(
+      "name", flags->name,
+      "A short name such as qwen3:0.6b, OWNER/NAME or OWNER/NAME:FILE, where FILE is a file name or a quantization "
+      "such as Q4_K_M");
+  command->add_flag("--list", flags->list, "List the short names with their models");
   command->add_option("--revision", flags->options.revision, "Branch, tag or commit")->capture_default_str();
   command->add_flag("--offline", flags->options.offline, "Only use the cache");
   command->add_option("--endpoint", flags->options.endpoint, "The hub's address")->capture_default_str();
@@ -60,7 +90,7 @@ void add_pull_command(CLI::App& app) {
       ->capture_default_str()
       ->transform(as_seconds())
       ->check(CLI::Range(0.1, 1e5));
-  command->add_flag("--json", flags->json, "Print path, commit, files and bytes as JSON");
+  command->add_flag("--json", flags->json, "Print path, commit, files and bytes, or the list, as JSON");
 }
 
 }  // namespace millrace

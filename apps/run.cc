@@ -9,21 +9,21 @@
 #include <map>
 
 #include "base/ordered_json.h"
+#include "chat.h"
 #include "command.h"
-#include "constraint_flags.h"
-#include "draft_decisions.h"
 #include "input.h"
 #include "interrupt.h"
-#include "memory_report.h"
-#include "model_flags.h"
+#include "prompt/chat_prompt.h"
 #include "prompt/document_prompt.h"
-#include "prompt/prompt_report.h"
-#include "prompt_flags.h"
+#include "run_output.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kRunExamples = R"(Examples:
+  millrace run qwen3:0.6b "Why is the sky blue?"  a model by its short name answers; the download is offered
+  millrace run qwen3:0.6b                         talk with it, as millrace chat
+  cat letter.txt | millrace run qwen3:0.6b "Summarize this letter."
   millrace run                                    a story from the built-in model
   millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
   millrace run -m model.gguf -f prompt.txt --temp 0
@@ -39,143 +39,43 @@ With --answers, --best-of or --beams, answers are printed one after the other wh
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
 
-struct RunFlags {
-  ModelFlags model;
-  EngineFlags engine;
-  SamplingFlags sampling;
-  ConstraintFlags constraint;
-  PromptFlags compression;
-  std::string prompt, file, kv_load, kv_save;
-  std::vector<std::string> documents;
-  std::vector<TokenId> prompt_tokens;
-  int64_t max_tokens = 256;
-  int64_t min_tokens = 0;
-  std::vector<std::string> stop;
-  bool max_tokens_given = false, ignore_eos = false, json = false, no_special = false;
-  int64_t answers = 1, best_of = 0, beams = 1;
-  double length_penalty = 1;
-  EarlyStopping early_stopping = EarlyStopping::no;
-};
-
-// One answer being collected.
-struct AnswerText {
-  std::vector<TokenId> tokens;
-  std::string text;
-  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
-  TokenEvent last;
-};
+Result<std::string> piped_text() {
+  if (isatty(STDIN_FILENO) == 1) return std::string();
+  MILLRACE_TRY(std::string text, read_all(stdin, "standard input"));
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
 
 Result<std::string> read_prompt(const RunFlags& flags, bool prompt_given) {
   if (prompt_given) return flags.prompt;
   if (!flags.file.empty()) return read_text_file(flags.file);
-  if (!isatty(STDIN_FILENO)) {
-    MILLRACE_TRY(std::string text, read_all(stdin, "standard input"));
-    while (text.ends_with('\n')) text.pop_back();
-    if (!text.empty()) return text;
-  }
-  return std::string(kDefaultPrompt);
+  MILLRACE_TRY(std::string text, piped_text());
+  return text.empty() ? std::string(kDefaultPrompt) : text;
 }
 
-struct Speed {
-  double prompt_per_second = 0, generated_per_second = 0, gb_per_second = 0;
-};
+// A message to the model, as opposed to a text that it continues.
+bool has_message(const RunFlags& flags) { return !flags.words.text.empty(); }
 
-Speed measure(const RequestTimings& t, const LanguageModel& model) {
-  Speed speed;
-  if (t.prefill_seconds > 0)
-    speed.prompt_per_second =
-        static_cast<double>(t.prompt_tokens - t.cached_tokens - t.left_out_tokens) / t.prefill_seconds;
-  if (t.decode_seconds > 0 && t.generated_tokens > 1)
-    speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
-  speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
-  return speed;
+// The piped text, if any, and the words of the command line.
+Result<std::string> read_message(const RunFlags& flags) {
+  MILLRACE_TRY(std::string text, piped_text());
+  const std::string words = flags.words.message();
+  if (!text.empty() && !words.empty()) text += "\n\n";
+  return text + words;
 }
 
-nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
-  nlohmann::ordered_json out;
-  out["tokens"] = answer.tokens;
-  out["text"] = answer.text;
-  out["finish_reason"] = finish_reason_name(answer.last.finish);
-  if (ranked) out["score"] = answer.last.score;
-  if (!answer.logprobs.empty()) out["logprobs"] = answer.logprobs;
-  return out;
-}
-
-// Of the drafts that reached a position, the share that was accepted there.
-nlohmann::ordered_json acceptance_json(const EngineStats& stats) {
-  auto out = nlohmann::ordered_json::array();
-  for (size_t i = 0; i < kDraftPositions && stats.drafted_at[i] > 0; ++i)
-    out.push_back(static_cast<double>(stats.accepted_at[i]) / static_cast<double>(stats.drafted_at[i]));
-  return out;
-}
-
-// The first answer's fields are in the object itself; with several answers, all are also in "answers".
-void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
-                const TokenEvent& last, const Speed& speed, const EngineStats& stats,
-                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed) {
-  const RequestTimings& t = last.timings;
-  const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
-  nlohmann::ordered_json out;
-  out["prompt_tokens"] = prompt;
-  out.update(answer_json(answers.front(), ranked));
-  if (flags.answers > 1) {
-    out["answers"] = nlohmann::ordered_json::array();
-    for (const AnswerText& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
-  }
-  out["timings"] = {{"prompt_tokens", t.prompt_tokens},
-                    {"cached_tokens", t.cached_tokens},
-                    {"left_out_tokens", t.left_out_tokens},
-                    {"kept_tokens", t.kept_tokens},
-                    {"evicted_tokens", t.evicted_tokens},
-                    {"evictions", t.evictions},
-                    {"prompt_seconds", t.prefill_seconds},
-                    {"prompt_tokens_per_second", speed.prompt_per_second},
-                    {"generated_tokens", t.generated_tokens},
-                    {"generated_seconds", t.decode_seconds},
-                    {"generated_tokens_per_second", speed.generated_per_second},
-                    {"time_to_first_token_seconds", t.first_token_seconds},
-                    {"gb_per_s", speed.gb_per_second}};
-  if (std::ranges::find(applied, "drafter", &AppliedTechnique::family) != applied.end()) {
-    out["speculation"] = {{"drafted", stats.drafted_tokens},
-                          {"accepted", stats.accepted_tokens},
-                          {"target_passes", stats.generated_tokens - stats.accepted_tokens},
-                          {"acceptance_by_position", acceptance_json(stats)}};  // of all answers
-    if (flags.engine.options.draft_length == "auto")
-      out["speculation"]["auto"] = draft_decisions_json(stats.draft_decisions);
-  }
-  if (stats.attention_rows > 0)
-    out["attention"] = {{"rows", stats.attention_rows}, {"flat_rows", stats.flat_rows}};  // of all answers
-  if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
-  out["memory"] = memory_json(stats.memory_budget, stats.memory);
-  out["applied"] = applied_json(applied);
-  for (auto& one : applied_prompts(compressed)) out["applied"].push_back(std::move(one));
-  print_json_line(out);
-}
-
-void print_timings(const TokenEvent& last, const Speed& speed) {
-  const RequestTimings& t = last.timings;
-  fmt::print(
-      stderr,
-      "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s\n",
-      t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second,
-      t.first_token_seconds * 1e3, speed.gb_per_second);
-}
-
-void print_store(const KvStoreStats& store) {
-  if (store.left_out_tokens > 0)
-    fmt::print(stderr, "KV store: {} tokens left out of attention: answers are approximate\n", store.left_out_tokens);
-  const bool remote = store.capacity_blocks == 0;
-  const std::string blocks = remote ? fmt::format("{} blocks known", store.blocks)
-                                    : fmt::format("{} of {} blocks", store.blocks, store.capacity_blocks);
-  const std::string io =
-      remote ? std::string(store.connected ? "connected" : "not connected")
-             : fmt::format("{}, {} I/O", store.io_uring ? "io_uring" : "pread", store.direct ? "direct" : "buffered");
-  fmt::print(stderr,
-             "KV store: {} tokens loaded, {} faster to compute, {} failed to load | {}, {:.1f} MB read, {:.1f} MB "
-             "written, {} dropped, {} corrupt | {}\n",
-             store.hit_tokens, store.passed_tokens, store.failed_tokens, blocks,
-             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
-             store.dropped_blocks, store.corrupt_blocks, io);
+// The tokens of a conversation that consists of `message`.
+Result<std::vector<TokenId>> message_ids(const RunFlags& flags, const LanguageModel& model,
+                                         const std::string& message) {
+  auto messages = nlohmann::ordered_json::array();
+  const std::string& system = flags.system.empty() ? flags.model.system : flags.system;
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", message}});
+  if (!has_chat_template(model))
+    fmt::print(stderr, "millrace: {} has no chat template: it continues your text instead of answering\n",
+               model.info().name);
+  MILLRACE_TRY(const std::string text, chat_text(model, messages, true));
+  return encode_chat(model, text);
 }
 
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {
@@ -189,6 +89,7 @@ nlohmann::ordered_json logprob_json(const TokenEvent& event) {
 Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given, const LanguageModel& model,
                                         std::string* shown) {
   if (!flags.prompt_tokens.empty()) return flags.prompt_tokens;
+  if (has_message(flags)) return message_ids(flags, model, flags.words.message());
   MILLRACE_TRY(std::string text, read_prompt(flags, prompt_given));
   MILLRACE_TRY(auto ids, model.encode(text, !flags.no_special));
   if (ids.empty())
@@ -272,10 +173,48 @@ bool print_text(const std::string& text) {
   return std::fflush(stdout) == 0;
 }
 
+// `millrace run MODEL` in a terminal.
+Result<int> talk(const RunFlags& flags) {
+  ChatFlags chatting{.model = flags.model, .engine = flags.engine, .sampling = flags.sampling};
+  chatting.settings.stop = flags.stop;
+  chatting.system = flags.system;
+  chatting.max_tokens_given = flags.max_tokens_given;
+  if (flags.max_tokens_given) chatting.settings.max_tokens = flags.max_tokens;
+  return chat(std::move(chatting));
+}
+
+// Finds out what the words are. Returns true if the user wants a conversation in the terminal. Errors: user (words or
+// flags that do not go together; no message), and those of offer_model.
+Result<bool> place_words(RunFlags& flags, bool prompt_given) {
+  const bool continues = prompt_given || !flags.file.empty() || !flags.prompt_tokens.empty();
+  const bool model_word = !flags.words.model.empty() && flags.model.path.empty();
+  MILLRACE_TRY_VOID(flags.words.place(&flags.model.path, !flags.model.path.empty()));
+  if (continues && has_message(flags))
+    return Error::user(fmt::format("run: '{}' is not expected here: values follow their flag, a prompt is -p TEXT",
+                                   flags.words.text.front()));
+  if (model_word && !continues && !has_message(flags) && isatty(STDIN_FILENO) == 1) {
+    if (flags.json) return Error::user("run: --json: needs a message after the model, or -p TEXT");
+    return true;
+  }
+  if (!continues && (model_word || has_message(flags))) {
+    MILLRACE_TRY(std::string message, read_message(flags));
+    if (message.empty())
+      return Error::user(fmt::format("run: there is no message; write one after {}, or pipe it in", flags.model.path));
+    flags.words.text = {std::move(message)};
+    if (!flags.documents.empty()) return Error::user("run: --document: goes with a prompt of -p, not with a message");
+  }
+  if (!has_message(flags) && !flags.system.empty())
+    return Error::user("run: --system: a text to continue has no system message; write the prompt after the model");
+  return false;
+}
+
 Result<int> run(RunFlags flags, bool prompt_given) {
   std::vector<AppliedTechnique> applied;
+  MILLRACE_TRY(const bool wants_chat, place_words(flags, prompt_given));
+  if (wants_chat) return talk(flags);
   MILLRACE_TRY(flags.model, flags.model.found());
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
+  if (!flags.json) introduce_built_in(flags.model.path, model->info().parameters);
   std::string shown;
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
   MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
@@ -297,7 +236,7 @@ Result<int> run(RunFlags flags, bool prompt_given) {
 
   catch_interrupts();
   const bool several = flags.answers > 1;
-  if (!flags.json) print_text(several ? shown + "\n" : shown);
+  if (!flags.json && !flags.no_display_prompt && !shown.empty()) print_text(several ? shown + "\n" : shown);
   std::vector<AnswerText> answers(1);
   const TokenEvent last = collect(*stream, wants_logprobs, answers,
                                   [&](const std::string& text) { return flags.json || several || print_text(text); });
@@ -330,10 +269,15 @@ void add_run_command(CLI::App& app) {
   auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
   CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
+  flags->words.add_to(command, true);
   flags->model.add_to(command);
   flags->model.add_pack_to(command);
   *prompt_given = command->add_option(
-      "-p,--prompt", flags->prompt, "Text to continue; default: -f, piped standard input, or the beginning of a story");
+      "-p,--prompt", flags->prompt,
+      "Text to continue as it is, without a chat template; default: -f, piped standard input, or the beginning of a "
+      "story");
+  command->add_option("--system", flags->system, "System message before the PROMPT");
+  command->add_flag("--no-display-prompt", flags->no_display_prompt, "Print the answer without the text it continues");
   CLI::Option* file =
       command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
   CLI::Option* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")

@@ -26,6 +26,7 @@ namespace {
 
 constexpr const char* kServeExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
+  millrace serve qwen3:0.6b                             a model by its short name; the download is offered
   millrace serve -m model.gguf --alias gpt-4o --port 9000
   millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
   millrace serve --models-dir ~/models                  load each model at its first request
@@ -47,7 +48,7 @@ struct ServeFlags {
   TelemetryOptions telemetry;
   ServeModels models;
   std::string key_file, template_file, constraint_memory, keys_path, tls_cert, tls_key;
-  bool allow_public = false, api_docs = false;
+  bool allow_public = false, api_docs = false, no_page = false;
   double drain_seconds = 30;
 
   bool keyless() const { return service.api_keys.empty() && service.keys.empty(); }
@@ -230,8 +231,10 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
     return Error::user(fmt::format(
         "host {}: other machines could use this server; set --api-keys, --api-key or --api-key-file, or --allow-public",
         flags.http.host));
+  flags.service.page = !flags.no_page;
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
+  MILLRACE_TRY_VOID(flags.models.place_words());
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY_VOID(read_texts(flags));
@@ -255,8 +258,10 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
       flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   signals.serving();
   fmt::print("millrace: {} at {}://{}:{}\n", names, scheme, host, server->port());
-  fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host, server->port(),
-             flags.model.path.empty() ? "" : " -m " + flags.model.path);
+  const std::string model = flags.models.models.empty() ? "" : flags.models.models.front();
+  if (!flags.no_page)
+    fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host,
+               server->port(), model.empty() || model.find('=') != std::string::npos ? "" : " " + model);
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
   log.event(LogLevel::info, "serving",
@@ -386,6 +391,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_flag("--enable-prompt-embeds", service.prompt_embeds,
                     "Accept prompt_embeds in /v1/completions: rows of the embedding table instead of a prompt");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
+  command->add_flag("--no-webui", flags.no_page, "Do not serve the page at /, only the API");
   add_proxy_flags(command, flags);
   command
       ->add_option("--max-streams,--parallel", flags.engine.options.max_streams,

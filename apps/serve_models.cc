@@ -8,8 +8,10 @@
 
 #include "durations.h"
 #include "hub_model.h"
+#include "model_words.h"
 #include "models/arch.h"
 #include "progress.h"
+#include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"
 #include "server/models/stored_models.h"
@@ -28,6 +30,16 @@ Result<std::string> own_name(const std::string& path) {
   MILLRACE_TRY(const ModelFiles files, open_model(path));
   MILLRACE_TRY(const ArchSpec spec, read_arch_spec(files));
   return !spec.name.empty() ? spec.name : stem_of(files.path);
+}
+
+// The name of a model in answers, which depends on the words of -m alone and not on the other models. `path`: of
+// find_local_model(given). Errors: those of open_model, where the path says no name.
+Result<std::string> served_name(const std::string& given, const std::string& path) {
+  if (const EmbeddedModel* model = find_embedded_model(path)) return std::string(model->short_name);
+  if (path != given) return canonical_model_name(given);  // the path in the cache contains a commit hash
+  std::string stem = stem_of(path);
+  if (stem.empty() || is_hash(stem)) return own_name(path);  // a folder of the cache
+  return stem;
 }
 
 // Splits "fast=small.gguf" into name and path. A '=' after a '/' is part of the path.
@@ -170,10 +182,16 @@ void ServeModels::add_to(CLI::App* command) {
       "-m,--model", models,
       "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE], or a name "
       "of millrace list or millrace models; repeatable. Default: the built-in one");
+  command->add_option("MODEL", words,
+                      "Models as for -m, or by names of millrace pull --list. If one is not on this machine, its "
+                      "download is offered");
+  add_yes_to(command, &yes);
   command->add_option("--models-file", file,
                       "TOML file with one table per model: path, alias, preload, idle-unload and engine flags");
   command->add_option("--models-dir", folder, "Folder of models; each is loaded at its first request");
-  command->add_option("--name", name, "Name of the first model in answers; default: its own");
+  command->add_option(
+      "--name", name,
+      "Name of the first model in answers; default: its name in the binary, in the store, or of its file");
   command->add_option("--alias", aliases, "Additional name for the first model in requests; '*': any name. Repeatable");
   command->add_option("--model-alias", named_aliases, "NAME=ALIAS: additional name for the model NAME");
   command
@@ -193,6 +211,15 @@ void ServeModels::add_to(CLI::App* command) {
                                  "delete models. Default: if no -m, --models-file or --models-dir is given");
   command->add_flag("--no-store", no_store, "Serve no models of millrace list")->excludes(with);
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
+}
+
+Result<void> ServeModels::place_words() {
+  for (const std::string& word : words) {
+    MILLRACE_TRY_VOID(offer_model(split_name(word).second, yes));
+    models.push_back(word);
+  }
+  words.clear();
+  return {};
 }
 
 Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& defaults) const {
@@ -226,12 +253,8 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
     if (!config.name.empty()) continue;
     if (&config == &out.front() && !name.empty()) {
       config.name = name;
-    } else if (config.path != given) {
-      config.name = canonical_model_name(given);  // the path in the cache contains a commit hash
-    } else if (out.size() == 1 && folder.empty()) {
-      MILLRACE_TRY(config.name, own_name(config.path));
     } else {
-      config.name = stem_of(config.path);
+      MILLRACE_TRY(config.name, served_name(given, config.path));
     }
   }
   for (const std::string& alias : aliases) {

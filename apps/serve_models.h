@@ -13,16 +13,20 @@ namespace millrace {
 
 struct ServeModels {
   std::vector<std::string> models;         // [NAME=]PATH
+  std::vector<std::string> words;          // MODEL without a flag, [NAME=]PATH
   std::vector<std::string> aliases;        // aliases of the first model
   std::vector<std::string> named_aliases;  // NAME=ALIAS
   std::string name, folder, file, pooling, ranker;
   PromptFlags compression;  // for models without their own
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
+  bool yes = false;                      // download a MODEL without asking
   bool store = false, no_store = false;  // default: with one if no model is named
 
   // Replaces the -m added by ModelFlags.
   void add_to(CLI::App* command);
+  // Appends the words to `models`, and makes sure that they are on this machine. Errors: as offer_model.
+  Result<void> place_words();
   // Creates the registry and loads the models to be preloaded. The flags are the defaults of every model.
   Result<std::unique_ptr<ModelRegistry>> make(const ModelFlags& model, const EngineFlags& engine,
                                               const SamplingFlags& sampling) const;

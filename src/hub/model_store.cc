@@ -14,6 +14,7 @@
 #include "base/json_text.h"
 #include "base/publish.h"
 #include "hub/file_choice.h"
+#include "hub/short_names.h"
 
 namespace millrace {
 namespace {
@@ -252,7 +253,9 @@ std::optional<StoredModel> ModelStore::find(std::string_view name) const {
   if (place) {
     if (auto model = read(*place)) return model;
   }
-  return find_cached(name);
+  if (auto model = find_cached(name)) return model;
+  const auto model = find_short_name(name);
+  return model.ok() && *model ? find_cached(**model) : std::nullopt;
 }
 
 std::optional<StoredModel> ModelStore::find_cached(std::string_view name) const {

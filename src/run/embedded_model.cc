@@ -7,8 +7,11 @@ namespace millrace {
 const EmbeddedModel* find_embedded_model(std::string_view name) {
   const auto all = embedded_models();
   const std::string_view wanted = name.empty() ? kDefaultModel : name;
-  auto found =
-      std::ranges::find_if(all, [&](const auto& model) { return model.short_name == wanted || model.name == wanted; });
+  constexpr std::string_view kPrefix = "millrace-";
+  auto found = std::ranges::find_if(all, [&](const auto& model) {
+    return model.short_name == wanted || model.name == wanted ||
+           (wanted.starts_with(kPrefix) && wanted.substr(kPrefix.size()) == model.short_name);
+  });
   if (found == all.end() && name.empty())
     found = std::ranges::find_if(all, [](const auto& model) { return !model.short_name.ends_with("-draft"); });
   return found == all.end() ? nullptr : &*found;

@@ -20,7 +20,8 @@ inline constexpr std::string_view kDefaultModel = "lab";
 // Empty in builds without models.
 std::span<const EmbeddedModel> embedded_models();
 
-// `name`: either of its names, "": the default one. A path of a file is none of them. Null: there is no such model.
+// `name`: either of its names, or "millrace-" and the short one; "": the default one. A path of a file is none of them.
+// Null: there is no such model.
 const EmbeddedModel* find_embedded_model(std::string_view name);
 
 std::string embedded_model_names();  // the short ones: "stories, stories-draft"

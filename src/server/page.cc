@@ -36,6 +36,7 @@ std::string left_out_text() {
 }
 
 Handled asset(Call& call) {
+  if (!call.service.options().page) return ApiError{ApiErrorKind::not_found, "the page is not served: --no-webui", ""};
   if (auto reply = page_file_reply(call.request.path, call.request)) return *reply;
   return ApiError{ApiErrorKind::not_found, call.request.path.substr(0, 200) + ": no such file", ""};
 }

@@ -57,6 +57,7 @@ struct ServiceOptions : LiveOptions {
   FileLimits files;
   BatchLimits batches;
   StreamLimits streams;                      // that clients can resume after losing a connection
+  bool page = true;                          // serve the web page
   bool prompt_embeds = false;                // requests may give rows instead of a prompt (docs/embedding-rows.md)
   std::vector<std::string> metrics_aliases;  // "vllm", "llamacpp": also export metrics under their names
   double stuck_seconds = 600;                // a step that runs this long is considered hung: its tokens are bounded

@@ -165,7 +165,8 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   std::string rest;
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
-  if (!asks_for_page(request)) {
+  const bool page = options_.page && asks_for_page(request);
+  if (!page) {
     if (auto wrong = admit_caller(endpoint, request))
       return refused(dialect_of_path(request.path), *wrong, headers(request));
   }
@@ -188,7 +189,7 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
         ApiErrorKind::forbidden,
         fmt::format("origin '{}': cross-origin requests are not allowed; --cors-origin permits an origin",
                     origin.substr(0, 200)));
-  if (is_cross_site(request) && access_.open() && !endpoint->open && !asks_for_page(request) &&
+  if (is_cross_site(request) && access_.open() && !endpoint->open && !page &&
       !(!origin.empty() && origin_allowed(origin)))
     return refused_for(ApiErrorKind::forbidden,
                        "Sec-Fetch-Site: cross-origin requests are not allowed; --cors-origin permits an origin");

@@ -25,6 +25,7 @@ GOLDEN = os.path.join(SOURCE, "tests/golden")
 ELSEWHERE = {
     "millrace pull": "a hub: hub_Pull",
     "hf:OWNER": "a hub: hub_Pull",
+    "qwen3:0.6b": "a hub: hub_Pull",
     "Qwen/Qwen3-0.6B-GGUF": "a hub: cli_Commands",
     "rm small": "a name made by the line before it: cli_Commands",
     "millrace train ": "a build with -DMILLRACE_TRAIN=ON",

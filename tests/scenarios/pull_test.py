@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import pty
 import shutil
 import ssl
 import subprocess
@@ -14,7 +15,11 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import urllib.parse
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process  # noqa: E402
 
 MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
 PIECE = 16 << 20
@@ -25,10 +30,11 @@ def git_hash(data):
 
 
 class Hub:
-    """Serves `files` of owner/name as a hub does; what goes wrong is set by the attributes."""
+    """Serves `files` of one repository, owner/name, as a hub does; what goes wrong is set by the attributes."""
 
     def __init__(self, files, commit="c" * 40, certificate=None):
         self.files, self.commit = dict(files), commit
+        self.repository = "owner/name"
         self.names = {}            # listed under another name
         self.hashes = {}           # listed with another hash
         self.token = None          # required
@@ -83,7 +89,7 @@ class Hub:
             self.cuts -= cut
         if self.token and request.headers.get("Authorization") != "Bearer " + self.token:
             return request.send_error(401)
-        if path.startswith("/api/models/owner/name/revision/"):
+        if path.startswith(f"/api/models/{self.repository}/revision/"):
             body = json.dumps(self.list()).encode()
             request.send_response(200)
             request.send_header("Content-Length", str(len(body)))
@@ -130,6 +136,21 @@ class Pull(unittest.TestCase):
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_"))}
         return {**kept, "HF_HOME": self.folder.name, "HF_ENDPOINT": hub.url if hub else "http://127.0.0.1:9", **more}
 
+    def call(self, hub, *arguments, **environment):
+        return subprocess.run([MILLRACE, *arguments], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
+
+    def typed(self, hub, text, *arguments):
+        """Exit code, output, and what the terminal shows for a command whose standard input and errors are a terminal."""
+        screen, terminal = pty.openpty()
+        try:
+            os.write(screen, text.encode())
+            done = subprocess.run([MILLRACE, *arguments], stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, text=True, timeout=300, env=self.environment(hub))
+            os.set_blocking(screen, False)
+            return done.returncode, done.stdout, os.read(screen, 65536).decode(errors="replace")
+        finally:
+            os.close(screen)
+            os.close(terminal)
+
     def pull(self, hub, *arguments, **environment):
         return subprocess.run([MILLRACE, "pull", *arguments, "--json"], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
 
@@ -160,6 +181,80 @@ class Pull(unittest.TestCase):
             self.assertEqual(self.pulled(hub, "owner/name")["downloaded_bytes"], 0)
             self.assertEqual(len(hub.resolved()), before)
             self.assertEqual(self.read(self.pulled(hub, "hf:owner/name:q8_0")["path"]), b"other")
+
+    def test_short_names(self):
+        with Hub({"Qwen3-0.6B-Q4_K_M.gguf": self.model, "Qwen3-0.6B-Q8_0.gguf": b"other"}) as hub:
+            hub.repository = "unsloth/Qwen3-0.6B-GGUF"
+            before = self.call(hub, "run", "-m", "qwen3:0.6b", "-p", "a")
+            self.assertEqual(before.returncode, 3)
+            self.assertIn("`millrace pull qwen3:0.6b` downloads it", before.stderr)
+            self.assertEqual(self.pulled(hub, "qwen3:0.6b")["files"], ["Qwen3-0.6B-Q4_K_M.gguf"])
+            self.assertEqual(self.pulled(hub, "Qwen3:0.6b-q8_0")["files"], ["Qwen3-0.6B-Q8_0.gguf"])
+        done = self.call(None, "run", "-m", "qwen3:0.6b", "-p", "a", "-n", "2", "-t", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with unittest.mock.patch.dict(os.environ, self.environment(None)):
+            with server_process.Server(MILLRACE, "--store", "-m", "stories") as server:
+                status, text = server.ask("POST", "/api/generate", {"model": "qwen3:0.6b", "prompt": "a", "stream": False, "options": {"num_predict": 1}})
+                self.assertEqual(status, 200, text)
+        listed = json.loads(self.call(None, "pull", "--list", "--json").stdout)
+        here = [one["name"] for one in listed["models"] if one["on_this_machine"]]
+        self.assertEqual(here, ["qwen3:0.6b"])
+        self.assertGreaterEqual(len(listed["models"]), 40)
+        self.assertRegex(self.call(None, "pull", "--list").stdout, r"(?m)^qwen3:0\.6b +unsloth/Qwen3-0\.6B-GGUF:Q4_K_M, on this machine$")
+
+    def test_a_model_that_is_named_is_offered(self):
+        message = ("a", "-n", "2", "-t", "1", "--temp", "0")
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            hub.repository = "unsloth/Qwen3-0.6B-GGUF"
+            for command in (("run", "qwen3:0.6b", *message), ("chat", "qwen3:0.6b"), ("serve", "qwen3:0.6b")):
+                done = self.call(hub, *command)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn("`millrace pull qwen3:0.6b` downloads it", done.stderr)
+            self.assertIn("`millrace pull unsloth/Qwen3-0.6B-GGUF`", self.call(hub, "run", "unsloth/Qwen3-0.6B-GGUF", "a").stderr)
+            self.assertEqual(self.typed(hub, "n\n", "run", "qwen3:0.6b", *message)[0], 2)
+            self.assertFalse(hub.seen)
+            code, out, shown = self.typed(hub, "\n", "run", "qwen3:0.6b", *message)
+            self.assertEqual(code, 0, shown)
+            self.assertIn("qwen3:0.6b (unsloth/Qwen3-0.6B-GGUF:Q4_K_M) is not on this machine. Download it? [Y/n]", shown)
+            self.assertEqual(len(hub.resolved()), 1)
+            self.assertEqual(self.call(None, "run", "qwen3:0.6b", *message).stdout, out)  # now it is here
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            done = self.call(hub, "run", "owner/name", *message, "--yes")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout, out)
+
+    def test_a_client_pulls_by_a_short_name(self):
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            hub.repository = "unsloth/Qwen3-0.6B-GGUF"
+            with unittest.mock.patch.dict(os.environ, self.environment(hub)):
+                with server_process.Server(MILLRACE, "--store", "-m", "stories") as server:
+                    status, text = server.ask("POST", "/api/pull", {"model": "qwen3:0.6b", "stream": False})
+                    self.assertEqual((status, json.loads(text)), (200, {"status": "success"}))
+                    self.assertIn("--list", server.ask("POST", "/api/pull", {"model": "llama3"})[1])
+
+    def test_short_names_of_the_user(self):
+        own = os.path.join(self.folder.name, "millrace", "short-names.toml")
+        os.mkdir(os.path.dirname(own))
+        with open(own, "w", encoding="utf-8") as file:
+            file.write('mini = "owner/name:Q8_0"\n"qwen3:0.6b" = "owner/name"\n')
+        with Hub({"m-Q4_K_M.gguf": self.model, "m-Q8_0.gguf": b"other"}) as hub:
+            self.assertEqual(self.pulled(hub, "mini", XDG_CONFIG_HOME=self.folder.name)["files"], ["m-Q8_0.gguf"])
+            self.assertEqual(self.pulled(hub, "qwen3:0.6b", XDG_CONFIG_HOME=self.folder.name)["files"], ["m-Q4_K_M.gguf"])
+            with open(own, "a", encoding="utf-8") as file:
+                file.write("nonsense\n")
+            done = self.pull(hub, "mini", XDG_CONFIG_HOME=self.folder.name)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(own + ":3: ", done.stderr)
+
+    def test_a_near_name_is_suggested(self):
+        for given, near in (("llama3", "llama3.1 or llama3.2 or llama3.3"), ("qwen33", "qwen3"), ("gemma3:4bb", "gemma3:4b")):
+            done = self.pull(None, given)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"did you mean {near}?", done.stderr)
+        done = self.pull(None, "zzzzzzzzz")
+        self.assertNotIn("did you mean", done.stderr)
+        self.assertIn("`millrace pull --list` lists them", done.stderr)
+        self.assertEqual(self.pull(None).returncode, 2)
 
     def test_a_folder_comes_with_what_it_needs_and_runs(self):
         source = SOURCE + "/tests/golden/qwen2/"

@@ -71,6 +71,27 @@ class Serve(unittest.TestCase):
         with Server("--alias", "*") as server:
             self.assertEqual(server.request("POST", "/v1/completions", {**body, "model": "other"}).status, 200)
 
+    def test_a_name_does_not_depend_on_the_other_models(self):
+        """-m alone decides the name; its other names answer and are not listed."""
+        llama = SOURCE + "/tests/golden/llama/model.gguf"
+        listed = json.loads(subprocess.run([MILLRACE, "models", "--json"], capture_output=True, text=True, timeout=120, check=True).stdout)["models"]
+        self.assertIn("lab", [one["name"] for one in listed])
+        for flags, names in ((("-m", "lab"), ["lab"]), (("-m", "millrace-lab"), ["lab"]), (("-m", "lab", "-m", "stories"), ["lab", "stories"]),
+                             (("-m", "lab", "-m", llama), ["lab", "model"]), (("-m", llama), ["model"]), (("-m", "mine=lab"), ["mine"])):
+            with Server(*flags) as server:
+                self.assertEqual([one["id"] for one in json.load(server.request("GET", "/v1/models"))["data"]], names, flags)
+                self.assertEqual([one["name"] for one in json.load(server.request("GET", "/api/tags"))["models"]], [one + ":latest" for one in names], flags)
+                self.assertIn("millrace: %s at " % ", ".join(names), server.line)
+                ask = lambda model: server.request("POST", "/v1/completions", {"model": model, "prompt": "a", "max_tokens": 1})
+                if "lab" in " ".join(flags):
+                    for other in ("lab", "millrace-lab", "millrace-lab-4m", "lab:latest"):
+                        answer = ask(other)
+                        self.assertEqual(answer.status, 200, (flags, other))
+                        self.assertEqual(json.load(answer)["model"], names[0])
+                if llama in flags:  # "random" is its name in its file
+                    self.assertEqual(json.load(ask("random"))["model"], "model")
+                self.assertEqual(ask("stories-draft").status, 404)
+
     def test_several_models(self):
         golden = SOURCE + "/tests/golden/%s/model.gguf"
         names = lambda server: [one["id"] for one in json.load(server.request("GET", "/v1/models"))["data"]]

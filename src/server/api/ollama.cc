@@ -348,9 +348,10 @@ Handled show(Call& call) {
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
 
-// Browsers get the web page.
+// Browsers get the web page, if it is served.
 Handled root(Call& call) {
-  if (auto page = page_reply(call.request)) return *page;
+  const bool page_served = call.service.options().page;
+  if (auto page = page_served ? page_reply(call.request) : std::nullopt) return *page;
   return HttpReply{
       .content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}}, .body = "Ollama is running"};
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "hub/short_names.h"
 #include "server/api/api.h"
 #include "server/models/stored_models.h"
 #include "server/service.h"
@@ -188,10 +189,13 @@ Wrong create_model(Call& call, const Exchange& exchange) {
 Wrong pull_for_client(Call& call, const Exchange& exchange) {
   if (auto wrong = check_store(call)) return wrong;
   const std::string asked = name_in(call.body);
-  auto name = parse_hub_name(canonical_model_name(asked));
+  const auto known = find_short_name(asked);
+  auto name = parse_hub_name(known.ok() && *known ? **known : canonical_model_name(asked));
   if (!name.ok())
-    return ApiError::bad("model", "'" + asked.substr(0, 200) +
-                                      "': models are downloaded from a hub: name one as hf.co/OWNER/NAME:QUANT");
+    return ApiError::bad(
+        "model", "'" + asked.substr(0, 200) +
+                     "': models are downloaded from a hub: name one as hf.co/OWNER/NAME:QUANT, or by a short name of "
+                     "millrace pull --list");
   const bool stream = call.body.value("stream", true);
   Service* service = &call.service;
   const HttpHeaders headers = call.service.headers(call.request);

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/start_thread.h"
+#include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "server/models/stored_models.h"
 
@@ -177,7 +178,22 @@ std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
   const auto cached = options_.store ? options_.store->find(name) : std::nullopt;  // OWNER/NAME without its tag
   Lock lock(shared_->mutex);
   if (cached && find_locked(cached->name)) return cached->name;
+  if (auto known = known_otherwise_locked(name)) return known;
   return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
+}
+
+std::optional<std::string> ModelRegistry::known_otherwise_locked(const std::string& name) {
+  const EmbeddedModel* embedded = name.empty() ? nullptr : find_embedded_model(name);
+  std::optional<std::string> out;
+  for (const std::string& own : order_) {
+    const Entry& entry = entries_[own];
+    const bool same = embedded && !entry.adopted && find_embedded_model(entry.config.path) == embedded;
+    if (same) return own;
+    if (!entry.slot || entry.slot->served->model->info().name != name) continue;
+    if (out) return std::nullopt;
+    out = own;
+  }
+  return out;
 }
 
 // The model is in use until the last copy of the pointer is destroyed. That may happen on the model's own engine

@@ -1,0 +1,106 @@
+#include "model_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "arguments.h"
+#include "hub_model.h"
+#include "run/embedded_model.h"
+
+namespace millrace {
+namespace {
+
+// True: a path of a file that is missing, rather than OWNER/NAME of a hub.
+bool looks_like_path(const std::string& name) {
+  return name.starts_with('/') || name.starts_with('.') || name.starts_with('~') || name.ends_with(".gguf") ||
+         name.ends_with(".safetensors");
+}
+
+bool is_here(const std::string& name) {
+  std::error_code ignored;
+  return find_embedded_model(name) || std::filesystem::exists(name, ignored) || ModelStore().find(name);
+}
+
+// "; did you mean lab?", of all the names that a model may have.
+std::string near_names(const std::string& name, const std::vector<ShortName>& all) {
+  if (std::string near = names_like(name, all); !near.empty()) return near;
+  std::vector<std::string> words;
+  for (const EmbeddedModel& model : embedded_models()) words.emplace_back(model.short_name);
+  for (const StoredModel& model : ModelStore().list()) words.push_back(model.name);
+  return suggestion(name, words);
+}
+
+// Reads an answer from the terminal; an empty line is yes.
+bool agrees(const std::string& question) {
+  fmt::print(stderr, "{} [Y/n] ", question);
+  std::fflush(stderr);
+  char line[64];
+  if (!std::fgets(line, sizeof(line), stdin)) return false;
+  return line[0] == '\n' || line[0] == 'y' || line[0] == 'Y';
+}
+
+}  // namespace
+
+void add_yes_to(CLI::App* command, bool* yes) {
+  command->add_flag("-y,--yes", *yes, "Download a MODEL that is not on this machine without asking");
+}
+
+void ModelWords::add_to(CLI::App* command, bool with_text) {
+  command->add_option("MODEL", model,
+                      "Model by any name that -m takes, or of millrace pull --list. If it is not on this machine, its "
+                      "download is offered");
+  if (with_text)
+    command->add_option("PROMPT", text,
+                        "Message, which the model answers through its chat template. Piped standard input comes before "
+                        "it. In a terminal without a message: a chat");
+  add_yes_to(command, &yes);
+}
+
+Result<void> ModelWords::place(std::string* path, bool flag_given) {
+  if (model.empty()) return {};
+  if (flag_given) {
+    text.insert(text.begin(), std::exchange(model, ""));
+    return {};
+  }
+  *path = model;
+  return offer_model(model, yes);
+}
+
+std::string ModelWords::message() const { return fmt::format("{}", fmt::join(text, " ")); }
+
+Result<void> offer_model(const std::string& name, bool yes) {
+  if (name.starts_with("hf:") || name.starts_with("hf.co/") || is_here(name)) return {};
+  MILLRACE_TRY(const std::vector<ShortName> all, short_names());
+  const auto known = find_short_name(name, all);
+  const std::string model = known.value_or(name);
+  if (looks_like_path(model) || !parse_hub_name(model).ok())
+    return Error::corrupt(
+        fmt::format("{}: no such file, and no model has that name{}; `millrace list`, `millrace models` and `millrace "
+                    "pull --list` list names, and a text to continue is -p TEXT",
+                    name, near_names(name, all)));
+  const std::string what = known ? fmt::format("{} ({})", name, model) : name;
+  if (!yes && (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1))
+    return Error::corrupt(
+        fmt::format("{}: is not on this machine; `millrace pull {}` downloads it, and so does --yes", what, name));
+  if (!yes && !agrees(fmt::format("{} is not on this machine. Download it?", what)))
+    return Error::user(fmt::format("{}: is not on this machine, and was not downloaded", name));
+  MILLRACE_TRY(const PulledModel pulled, pull_with_bar(name, {}));
+  fmt::print(stderr, "millrace: {} is now on this machine\n", what);
+  return {};
+}
+
+void introduce_built_in(const std::string& path, int64_t parameters) {
+  const EmbeddedModel* model = find_embedded_model(path);
+  if (!model || isatty(STDERR_FILENO) != 1) return;
+  const bool lab = model->short_name.starts_with("lab");
+  fmt::print(stderr, "{} is a demonstration with {:.0f} M parameters: it {}. A real model: millrace run qwen3:0.6b\n",
+             model->short_name, static_cast<double>(parameters) * 1e-6,
+             lab ? "answers the exercises of `millrace lab` and writes simple stories" : "writes simple stories");
+}
+
+}  // namespace millrace
