@@ -16,9 +16,10 @@ class Server:
     def __init__(self, binary, *flags, model="stories"):
         if model and not {"-m", "--models-file", "--models-dir"} & set(flags):
             flags = ("-m", model, *flags)
+        threads = () if "-t" in flags else ("-t", "1")
         self._said = tempfile.TemporaryFile()  # not a pipe, which a test would have to read so that the server can go on
         self._connections = []
-        self.process = subprocess.Popen([binary, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE, stderr=self._said, text=True)
+        self.process = subprocess.Popen([binary, "serve", "--port", "0", *threads, *flags], stdout=subprocess.PIPE, stderr=self._said, text=True)
         self.line = self.process.stdout.readline()
         found = re.search(r" at https?://[\d.]+:(\d+)$", self.line.strip())
         if not found:

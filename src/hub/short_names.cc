@@ -103,7 +103,7 @@ std::string_view without_blanks(std::string_view text) {
 }
 
 // The text between quotes; nullopt: it has none.
-std::optional<std::string> unquoted(std::string_view text) {
+std::optional<std::string> between_quotes(std::string_view text) {
   if (text.size() < 2 || (text.front() != '"' && text.front() != '\'') || text.back() != text.front())
     return std::nullopt;
   return std::string(text.substr(1, text.size() - 2));
@@ -150,8 +150,8 @@ Result<std::vector<ShortName>> parse_short_names(std::string_view text, const st
     const size_t equals = one.find('=');
     if (equals == std::string_view::npos) return bad;
     const std::string_view key = without_blanks(one.substr(0, equals));
-    const std::string name = in_case(unquoted(key).value_or(std::string(key)), false);
-    const auto model = unquoted(without_blanks(one.substr(equals + 1)));
+    const std::string name = in_case(between_quotes(key).value_or(std::string(key)), false);
+    const auto model = between_quotes(without_blanks(one.substr(equals + 1)));
     if (!model || name.empty() || name.size() > kMaxName || name.find('/') != std::string::npos) return bad;
     if (!parse_hub_name(*model).ok()) return bad;
     out.push_back({.name = name, .model = *model, .from_user = true});
