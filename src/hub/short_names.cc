@@ -87,7 +87,7 @@ std::string environment_text(const char* name) {
   return value ? value : "";
 }
 
-std::string in_case(std::string_view text, bool upper) {
+std::string with_case(std::string_view text, bool upper) {
   std::string out(text);
   for (char& c : out) {
     if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
@@ -96,28 +96,28 @@ std::string in_case(std::string_view text, bool upper) {
   return out;
 }
 
-std::string_view without_blanks(std::string_view text) {
+std::string_view trimmed_entry(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
 // The text between quotes; nullopt: it has none.
-std::optional<std::string> between_quotes(std::string_view text) {
+std::optional<std::string> quoted_text(std::string_view text) {
   if (text.size() < 2 || (text.front() != '"' && text.front() != '\'') || text.back() != text.front())
     return std::nullopt;
   return std::string(text.substr(1, text.size() - 2));
 }
 
 // "q8_0" -> "Q8_0", "fp16" -> "F16"; "": the word names no quantization.
-std::string quantization_of(std::string_view word) {
+std::string quantization_in(std::string_view word) {
   if (word == "fp16" || word == "f16") return "F16";
-  if (word == "bf16" || word == "mxfp4") return in_case(word, true);
+  if (word == "bf16" || word == "mxfp4") return with_case(word, true);
   const std::string_view digits = word.substr(word.starts_with("iq") ? 2 : word.starts_with('q') ? 1 : word.size());
-  return !digits.empty() && digits[0] >= '1' && digits[0] <= '8' ? in_case(word, true) : "";
+  return !digits.empty() && digits[0] >= '1' && digits[0] <= '8' ? with_case(word, true) : "";
 }
 
-std::optional<std::string> exact(std::string_view name, const std::vector<ShortName>& all) {
+std::optional<std::string> model_called(std::string_view name, const std::vector<ShortName>& all) {
   for (const ShortName& one : all)
     if (one.name == name || (one.latest && one.name.substr(0, one.name.find(':')) == name)) return one.model;
   return std::nullopt;
@@ -142,16 +142,16 @@ Result<std::vector<ShortName>> parse_short_names(std::string_view text, const st
   std::vector<ShortName> out;
   for (int line = 1; !text.empty(); ++line) {
     const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view one = without_blanks(text.substr(0, end));
+    const std::string_view one = trimmed_entry(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     if (one.empty() || one.front() == '#') continue;
     const Error bad = Error::user(
         fmt::format("{}:{}: must be \"NAME:TAG\" = \"OWNER/NAME:QUANT\", or a comment that begins with #", path, line));
     const size_t equals = one.find('=');
     if (equals == std::string_view::npos) return bad;
-    const std::string_view key = without_blanks(one.substr(0, equals));
-    const std::string name = in_case(between_quotes(key).value_or(std::string(key)), false);
-    const auto model = between_quotes(without_blanks(one.substr(equals + 1)));
+    const std::string_view key = trimmed_entry(one.substr(0, equals));
+    const std::string name = with_case(quoted_text(key).value_or(std::string(key)), false);
+    const auto model = quoted_text(trimmed_entry(one.substr(equals + 1)));
     if (!model || name.empty() || name.size() > kMaxName || name.find('/') != std::string::npos) return bad;
     if (!parse_hub_name(*model).ok()) return bad;
     out.push_back({.name = name, .model = *model, .from_user = true});
@@ -180,16 +180,16 @@ Result<std::vector<ShortName>> short_names() {
 
 std::optional<std::string> find_short_name(std::string_view name, const std::vector<ShortName>& all) {
   if (name.empty() || name.size() > kMaxName || name.find('/') != std::string_view::npos) return std::nullopt;
-  std::string wanted = in_case(name, false);
+  std::string wanted = with_case(name, false);
   if (wanted.ends_with(":latest")) wanted.resize(wanted.size() - 7);
-  if (auto model = exact(wanted, all)) return model;
+  if (auto model = model_called(wanted, all)) return model;
   if (wanted.find(':') == std::string::npos) return std::nullopt;
   const size_t dash = wanted.rfind('-');
-  const std::string quantization = dash == std::string::npos ? "" : quantization_of(wanted.substr(dash + 1));
+  const std::string quantization = dash == std::string::npos ? "" : quantization_in(wanted.substr(dash + 1));
   if (!quantization.empty()) wanted.resize(dash);
   for (const std::string_view kind : {"-instruct", "-it", "-chat"})
     if (wanted.ends_with(kind)) wanted.resize(wanted.size() - kind.size());
-  auto model = exact(wanted, all);
+  auto model = model_called(wanted, all);
   if (model && !quantization.empty()) *model = model->substr(0, model->find(':')) + ":" + quantization;
   return model;
 }

@@ -44,7 +44,9 @@ TEST(ShortNames, EveryEntryIsAModelOfAHubWithItsQuantization) {
     const std::string family = one.name.substr(0, one.name.find(':'));
     EXPECT_NE(family, one.name);
     families.insert(family);
-    if (one.latest) EXPECT_TRUE(latest.insert(family).second) << one.name;
+    if (one.latest) {
+      EXPECT_TRUE(latest.insert(family).second) << one.name;
+    }
     const auto hub = parse_hub_name(one.model);
     ASSERT_TRUE(hub.ok()) << one.model;
     EXPECT_FALSE(hub->wanted.empty()) << one.model;
