@@ -2,10 +2,10 @@
 """Measures the second turn of long conversations: the time to the first token when all but the new tokens are known.
 
 For each model, one server answers a prompt of random tokens (turn 1), then the same prompt with its answer and a few new
-tokens (turn 2), as often as --rounds says, each time with another conversation. Prints, per model: the time to the first
-token of both turns, the tokens that turn 2 computed, the time for each of them, and the size of a copy of the recurrent
-state. With several models, the last column is the time for each computed token beside the last model's, so name a model
-of attention alone last.
+tokens (turn 2), as often as --rounds says, each time with another conversation. Prints, per model: the time of turn 1
+with its answer, the time to the first token of turn 2, the tokens that turn 2 computed, the time for each of them, and
+the size of a copy of the recurrent state. With several models, the last column is the time for each computed token
+beside the last model's, so name a model of attention alone last.
 
 Usage: second_turn.py MILLRACE MODEL... [--tokens 32000] [--new 64] [--answer 32] [--rounds 3] [--json] [-- FLAGS of serve]
 """
@@ -23,24 +23,33 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "
 from server_process import Server  # noqa: E402
 
 
-def first_token(server, prompt, answer):
-    """Seconds to the first token, the answer's ids, and the prompt tokens that the cache had."""
-    body = {"prompt": prompt, "max_tokens": answer, "ignore_eos": True, "temperature": 0, "stream": True,
-            "return_token_ids": True, "stream_options": {"include_usage": True}}
-    began, first, ids, cached = time.monotonic(), None, [], 0
+def post(server, prompt, answer, more):
+    body = {"prompt": prompt, "max_tokens": answer, "ignore_eos": True, "temperature": 0, **more}
     response = server.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
     if response.status != 200:
         sys.exit(f"second_turn.py: the server answered {response.status}: {response.read(2000).decode()}")
-    for line in response:
+    return response
+
+
+def first_turn(server, prompt, answer):
+    """Seconds to the end of the answer, and its token ids."""
+    began = time.monotonic()
+    ids = json.loads(post(server, prompt, answer, {"return_token_ids": True}).read())["choices"][0]["token_ids"]
+    return time.monotonic() - began, ids
+
+
+def second_turn(server, prompt):
+    """Seconds to the first token, and the prompt tokens that the cache had."""
+    began, first, cached = time.monotonic(), None, 0
+    for line in post(server, prompt, 2, {"stream": True, "stream_options": {"include_usage": True}}):
         if not line.startswith(b"data: {"):
             continue
         event = json.loads(line[6:])
-        for choice in event.get("choices", []):
+        if event.get("choices"):
             first = first or time.monotonic() - began
-            ids += choice.get("token_ids") or []
         if event.get("usage"):
             cached = (event["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    return first, ids, cached
+    return first, cached
 
 
 def metric(server, name):
@@ -55,11 +64,11 @@ def measure(arguments, model, flags):
     context = arguments.tokens + arguments.answer + arguments.new + 64
     with Server(arguments.millrace, "-c", str(context), *flags, model=model) as server:
         for _ in range(arguments.rounds):
-            prompt = [draw.randrange(10, 200) for _ in range(arguments.tokens)]
-            seconds, ids, _ = first_token(server, prompt, arguments.answer)
+            prompt = [draw.randrange(10, 120) for _ in range(arguments.tokens)]
+            seconds, ids = first_turn(server, prompt, arguments.answer)
             turns[0].append(seconds)
-            prompt += ids + [draw.randrange(10, 200) for _ in range(arguments.new)]
-            seconds, _, cached = first_token(server, prompt, 2)
+            prompt += ids + [draw.randrange(10, 120) for _ in range(arguments.new)]
+            seconds, cached = second_turn(server, prompt)
             turns[1].append(seconds)
             shares.append(len(prompt) - cached)
         slots = metric(server, "millrace_state_cache_slots")
