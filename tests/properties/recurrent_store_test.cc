@@ -100,9 +100,8 @@ class RecurrentStore : public ::testing::TestWithParam<std::tuple<const char*, c
 TEST_P(RecurrentStore, TheNextEngineContinuesFromAStoredState) {
   const Request first = branch(1, 0), other = branch(2, 66), left = branch(3, 45);
   expect(*open(storing()), first, 0);
-  for (const auto& [threads, chunk] : {std::pair{1, 512}, {2, 512}, {3, 7}, {2, 1}}) {
-    EngineOptions o = storing(threads, chunk);
-    o.max_streams = std::min<int64_t>(chunk, 8);
+  for (const auto& [threads, chunk] : {std::pair{1, 512}, {2, 512}, {3, 11}, {2, 8}}) {
+    const EngineOptions o = storing(threads, chunk);
     auto core = open(o);
     expect(*core, first, 64);
     expect(*core, first, 0);  // the state is in memory again
@@ -209,14 +208,11 @@ TEST_P(RecurrentStore, StreamsHaveTheSameBitsAsAlone) {
   for (int round = 0; round < 10; ++round) {
     EngineOptions o = tight_options();
     store_in(o);
-    o.kv_ssd_size = 1 << 20;
     o.threads = 1 + round % 2;
     o.state_evict = round % 3 == 0 ? "every:k=2" : "last";
     o.swap_tokens = round % 4 == 3 ? 150 : 0;
-    o.kv_pool = round % 5 == 4 ? "virtual" : "paged";
-    if (o.kv_pool == "virtual" && !EngineCore::create(model_, o).ok()) o.kv_pool = "paged";
-    o.state_cache_bytes = round % 2 ? 2 * make_core(model_, options())->stats().state_cache.slot_bytes : 0;
-    const bool fails = round % 4 == 2, crash = round % 4 == 1;
+    o.state_cache_bytes = round % 3 == 1 ? 2 * make_core(model_, options())->stats().state_cache.slot_bytes : 0;
+    const bool fails = round % 2 == 1, crash = round % 4 == 2;
     if (on_server() && fails)
       server_.answer([&](const FakeRedis::Command& command, const std::string& reply) {
         std::string sent = reply;
