@@ -88,8 +88,9 @@ class Serve(unittest.TestCase):
                         answer = ask(other)
                         self.assertEqual(answer.status, 200, (flags, other))
                         self.assertEqual(json.load(answer)["model"], names[0])
-                if llama in flags:  # "random" is its name in its file
-                    self.assertEqual(json.load(ask("random"))["model"], "model")
+                if llama in flags:  # "tiny random" is its name in its file, known once it is loaded
+                    self.assertEqual(json.load(ask("model"))["model"], "model")
+                    self.assertEqual(json.load(ask("tiny random"))["model"], "model")
                 self.assertEqual(ask("stories-draft").status, 404)
 
     def test_several_models(self):

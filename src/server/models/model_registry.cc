@@ -183,7 +183,7 @@ std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
 }
 
 std::optional<std::string> ModelRegistry::known_otherwise_locked(const std::string& name) {
-  const EmbeddedModel* embedded = name.empty() ? nullptr : find_embedded_model(name);
+  const EmbeddedModel* embedded = name.empty() ? nullptr : find_embedded_model(without_latest(name));
   std::optional<std::string> out;
   for (const std::string& own : order_) {
     const Entry& entry = entries_[own];
