@@ -72,13 +72,13 @@ class StoreRuns {
     answer.left_out = event.timings.left_out_tokens;
   }
 
-  // Flips a bit in every third page of a store's file after the header.
-  void damage(const std::string& path) {
+  // Flips a bit in one of `every` pages of a store's file after the header, on average.
+  void damage(const std::string& path, int64_t every = 3) {
     const int fd = ::open(path.c_str(), O_RDWR);
     ASSERT_GE(fd, 0);
     const int64_t size = ::lseek(fd, 0, SEEK_END);
     for (int64_t page = 4096; page < size; page += 4096) {
-      if (draw(3) != 0) continue;
+      if (draw(every) != 0) continue;
       const int64_t at = page + draw(256);
       uint8_t byte = 0;
       ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
