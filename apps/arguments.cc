@@ -99,6 +99,7 @@ class ArgumentWalk {
       if (one->check_name(word)) command_ = one;
       names.push_back(one->get_name());
     }
+    if (!before && command_) out_.command = command_->get_name();
     if (command_ != before || commands.empty()) return {};
     const std::string place = before ? before->get_name() + " " : "";
     return Error::user(
@@ -107,6 +108,7 @@ class ArgumentWalk {
 
   // Copies a flag with the values that belong to it whatever they look like.
   void copy(const CLI::Option& option, std::string flag, bool has_value) {
+    for (const char* name : {"--help", "--help-all", "--version"}) out_.describes |= option.check_name(name);
     out_.arguments.push_back(std::move(flag));
     ++at_;
     for (int i = 0; !has_value && i < option.get_items_expected_min() && at_ < given_.size(); ++i)
@@ -224,6 +226,13 @@ std::vector<const CLI::Option*> all_options(const CLI::App& command) {
     out.insert(out.end(), more.begin(), more.end());
   }
   return out;
+}
+
+void take_one_value_each(CLI::App* command) {
+  for (CLI::Option* option : command->get_options())
+    if (!option->get_positional() && option->get_items_expected_min() == 1) option->allow_extra_args(false);
+  for (CLI::App* group : command->get_subcommands([](CLI::App* one) { return one->get_name().empty(); }))
+    take_one_value_each(group);
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {

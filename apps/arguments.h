@@ -14,6 +14,8 @@ namespace millrace {
 struct CheckedArguments {
   std::vector<std::string> arguments;  // with the program's name
   std::vector<std::string> notes;      // flags that were accepted and ignored, and why
+  std::string command;                 // "run"; "": none is named
+  bool describes = false;              // a flag such as --help, which prints a text and runs no command
 };
 
 // Errors: user (an unknown command or flag; a flag of another engine that has no equivalent).
@@ -21,6 +23,10 @@ Result<CheckedArguments> check_arguments(const CLI::App& app, const std::vector<
 
 // The options of a command, with those of its option groups.
 std::vector<const CLI::Option*> all_options(const CLI::App& command);
+
+// Makes repeatable flags of a command take one value each time: in `--stop X WORD`, WORD is not a value of --stop. For
+// commands that take words without a flag; called when all flags are declared.
+void take_one_value_each(CLI::App* command);
 
 // The candidate that `word` most likely means; "": none is close.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);

@@ -5,9 +5,11 @@
 
 #include <cstdio>
 
+#include "arguments.h"
 #include "chat_commands.h"
 #include "chat_completion.h"
 #include "command.h"
+#include "config_file.h"
 #include "interrupt.h"
 #include "line_editor.h"
 
@@ -102,10 +104,11 @@ Result<int> chat(ChatFlags flags) {
 
 namespace {
 
-Result<int> run(ChatFlags flags) {
-  if (!flags.words.model.empty() && !flags.model.path.empty())
+// `model_given`: -m is on the command line.
+Result<int> run(ChatFlags flags, bool model_given) {
+  if (!flags.words.model.empty() && model_given)
     return Error::user(fmt::format("chat: '{}' is not expected here: -m names the model", flags.words.model));
-  MILLRACE_TRY_VOID(flags.words.place(&flags.model.path, false));
+  if (flags.words.place(&flags.model.path, false)) MILLRACE_TRY_VOID(offer_model(flags.model.path, flags.words.yes));
   return chat(std::move(flags));
 }
 
@@ -113,7 +116,9 @@ Result<int> run(ChatFlags flags) {
 
 void add_chat_command(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = add_command(app, "chat", "Talk with a model", kChatExamples, [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "chat", "Talk with a model", kChatExamples, [=, &app] {
+    return run(*flags, on_command_line(*app.get_subcommand("chat"), "--model"));
+  });
   flags->words.add_to(command, false);
   flags->model.add_to(command);
   flags->model.add_pack_to(command);
@@ -124,8 +129,7 @@ void add_chat_command(CLI::App& app) {
       ->each([=](const std::string&) { flags->max_tokens_given = true; })
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
-  command->add_option("--stop", flags->settings.stop, "End an answer before this text; repeatable")
-      ->allow_extra_args(false);
+  command->add_option("--stop", flags->settings.stop, "End an answer before this text; repeatable");
   command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");
   command->add_flag("--timings", flags->settings.timings, "Print tokens and speed on standard error after each answer");
   command->add_option("--history", flags->history,
@@ -133,6 +137,7 @@ void add_chat_command(CLI::App& app) {
   flags->engine.add_to(command);
   flags->engine.add_adapters_to(command, "All of them are applied");
   flags->sampling.add_to(command);
+  take_one_value_each(command);
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The conversation of `millrace chat`, which `millrace run MODEL` in a terminal is, too.
+// The conversation of `millrace chat`. `millrace run MODEL` in a terminal holds the same conversation.
 #pragma once
 
 #include <string>

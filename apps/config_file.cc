@@ -116,7 +116,8 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
     if (!option)
       refuse_config(
           fmt::format("{}: [{}] {}: no such flag{}", where, table, written, suggestion(item.name, keys_of(*command))));
-    places_[{table, option->get_name()}] = fmt::format("{}: [{}] {}", where, table, written);
+    // The command line is parsed before, and its values take precedence.
+    if (option->count() == 0) places_[{table, option->get_name()}] = fmt::format("{}: [{}] {}", where, table, written);
   }
   return found;
 }
@@ -124,6 +125,13 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
 std::string ConfigFile::place_of(const std::string& command, const std::string& flag) const {
   const auto found = places_.find({command, flag});
   return found == places_.end() ? "" : found->second;
+}
+
+bool on_command_line(const CLI::App& command, const std::string& flag) {
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  if (!option || option->count() == 0) return false;
+  const auto config = std::dynamic_pointer_cast<ConfigFile>(command.get_config_formatter());
+  return !config || config->place_of(command.get_name(), option->get_name()).empty();
 }
 
 }  // namespace millrace

@@ -17,10 +17,10 @@ std::map<std::pair<std::string, std::string>, int> toml_lines(std::string_view t
 // "max_tokens" -> "max-tokens"
 std::string flag_of_key(std::string key);
 
-// The file that is read where no --config names one: config.toml in the user's folder for millrace
-// (user_config_folder()), else /etc/millrace/config.toml.
+// Returns the paths of the config files that are tried if --config names none, in order: config.toml in
+// user_config_folder(), then /etc/millrace/config.toml.
 std::vector<std::string> config_places();
-// The first of them that exists; "": none does.
+// Returns the first path of config_places() that exists; "" if none does.
 std::string default_config();
 
 class ConfigFile : public CLI::ConfigTOML {
@@ -30,7 +30,7 @@ class ConfigFile : public CLI::ConfigTOML {
   // Throws CLI::ConfigError for unknown tables and keys.
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
 
-  // "config.toml:3: [run] temp" for a flag that the file set; "": it did not.
+  // "config.toml:3: [run] temp" for a flag that the file set; "": it did not, or the command line set the flag.
   std::string place_of(const std::string& command, const std::string& flag) const;
 
  private:
@@ -39,5 +39,9 @@ class ConfigFile : public CLI::ConfigTOML {
   const CLI::App& app_;
   mutable std::map<std::pair<std::string, std::string>, std::string> places_;  // by command and flag
 };
+
+// Returns true if the command line sets a flag of a command, rather than the config file. For callbacks of commands:
+// both are parsed by then.
+bool on_command_line(const CLI::App& command, const std::string& flag);
 
 }  // namespace millrace

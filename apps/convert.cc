@@ -8,7 +8,7 @@
 #include "base/cpu.h"
 #include "base/ordered_json.h"
 #include "command.h"
-#include "evaluate/gguf_pooling.h"
+#include "evaluate/pooling.h"
 #include "hub_model.h"
 #include "progress.h"
 #include "run/language_model.h"

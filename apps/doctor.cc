@@ -27,6 +27,7 @@
 #include "input.h"
 #include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
+#include "parse_again.h"
 
 namespace millrace {
 namespace {
@@ -227,11 +228,27 @@ void Doctor::cache(const ModelStore& store) {
         "millrace rm them, and make them again", true);
 }
 
+// Returns the error in the tables and keys of a config file; "": it has none.
+std::string config_error(const std::string& path) {
+  CLI::App app;
+  declare_commands(app);
+  try {
+    ConfigFile(app).from_file(path);
+  } catch (const CLI::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 // The files that change what commands do.
 void Doctor::settings() {
   const std::string config = default_config();
-  say("config file",
-      config.empty() ? fmt::format("none: {} would be read", fmt::join(config_places(), ", or ")) : config);
+  if (config.empty())
+    say("config file", fmt::format("none: {} would be read", fmt::join(config_places(), ", or ")));
+  else if (const std::string wrong = config_error(config); !wrong.empty())
+    say("config file", wrong, "correct or remove " + config, true);
+  else
+    say("config file", config);
   const auto names = short_names();
   const std::string file = short_names_file().string();
   if (!names.ok()) return say("short names", names.error().message, "correct the file", true);

@@ -2,10 +2,12 @@
 #include "exactness/exactness.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/ordered_json.h"
 #include "command.h"
@@ -16,6 +18,7 @@
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "running.h"
 
 namespace millrace {
 namespace {
@@ -28,10 +31,14 @@ constexpr const char* kExactnessExamples = R"(Examples:
 
 Sends six requests to any server with OpenAI's API: alone; then without cached prefixes (if the server can), again, as a
 stream, in batches, and after other load. Each answer must have the tokens, text and log-probabilities of the first one,
-bit for bit. Prints a table, and the smallest example of each difference as commands to type. Takes about 65 requests.
+bit for bit. Prints a table, and the smallest example of each difference as commands to type. Takes about 65 requests if
+nothing differs; the search for a smallest example may send several hundred more.
 
-Exit status: 0 nothing differed; 7 answers differ; 1 requests failed; 6 no connection.
+Exit status: 0 nothing differed; 7 answers differ; 1 requests failed; 5 the server is busy; 6 no connection; 130 stopped
+by Ctrl-C.
 The key is read from MILLRACE_API_KEY if --key is not given.)";
+
+constexpr int kEnterPollMs = 200;
 
 struct ExactnessFlags {
   HttpCompletionsOptions server{.url = "http://127.0.0.1:8080", .key = "", .model = "", .api = {}};
@@ -55,36 +62,49 @@ Result<void> run_restart_command(const std::string& command) {
 
 Result<void> wait_for_enter() {
   fmt::print(stderr, "Restart the server now, then press Enter: ");
-  for (int c = std::getchar(); c != '\n'; c = std::getchar())
-    if (c == EOF) return Error::user("--restart-pause: standard input has ended; use --restart-command");
-  return {};
+  for (;;) {
+    if (interrupted()) return Error::cancelled("interrupted");
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (::poll(&input, 1, kEnterPollMs) <= 0) continue;
+    char c = 0;
+    const ssize_t got = ::read(STDIN_FILENO, &c, 1);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
+      return Error::user("--restart-pause: standard input has ended; use --restart-command");
+    if (got == 1 && c == '\n') return {};
+  }
+}
+
+Result<void> restart_server(const ExactnessFlags& flags, const HttpCompletions& server) {
+  if (flags.restart_pause)
+    MILLRACE_TRY_VOID(wait_for_enter());
+  else
+    MILLRACE_TRY_VOID(run_restart_command(flags.restart_command));
+  return server.wait_until_ready(milliseconds_of(flags.restart_wait), [] { return !interrupted(); });
 }
 
 void set_restart(const ExactnessFlags& flags, const HttpCompletions& server, ExactnessOptions& options) {
   if (flags.restart_command.empty() && !flags.restart_pause) return;
   options.restart = [&flags, &server]() -> Result<void> {
-    if (flags.restart_pause)
-      MILLRACE_TRY_VOID(wait_for_enter());
-    else
-      MILLRACE_TRY_VOID(run_restart_command(flags.restart_command));
-    return server.wait_until_ready(milliseconds_of(flags.restart_wait));
+    auto restarted = restart_server(flags, server);
+    if (interrupted()) return Error::cancelled("interrupted");  // Ctrl-C also ends the command with an error
+    return restarted;
   };
 }
 
-int exit_status(const ExactnessResult& result) {
+// Returns the exit status. Errors: the error that ended the check, if nothing differed before.
+Result<int> exit_status(const ExactnessResult& result) {
   if (result.different() > 0) return kAnswersDiffer;
+  if (result.error) return *result.error;
   if (!result.complete) return 130;
   return result.failed() > 0 ? 1 : 0;
 }
 
-std::string exactness_key() {
-  const char* key = std::getenv("MILLRACE_API_KEY");
-  return key ? key : "";
-}
-
 Result<int> check_server(ExactnessFlags flags) {
-  if (flags.server.key.empty()) flags.server.key = exactness_key();
-  if (flags.api != "auto") flags.server.api = flags.api == "chat" ? OpenAiApi::chat : OpenAiApi::completions;
+  flags.server.url = address_of(flags.server.url);
+  if (flags.server.key.empty()) flags.server.key = api_key_of_environment();
+  if (flags.api != "auto") {
+    MILLRACE_TRY(flags.server.api, find_completion_api(flags.api));
+  }
   flags.server.call_limit = milliseconds_of(flags.timeout);
   if (flags.salt->count() == 0)
     flags.check.sizes.salt = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
@@ -109,7 +129,7 @@ Result<int> check_server(ExactnessFlags flags) {
     print_json_line(json);
   } else {
     fmt::print("{}{}",
-               fmt::format("{}{}, model {}, --salt {}\n\n", checked.address, call_path(checked.style.api),
+               fmt::format("{}{}, model {}, --salt {}\n\n", checked.address, completion_path(checked.style.api),
                            checked.style.model.empty() ? "(not named)" : checked.style.model, flags.check.sizes.salt),
                exactness_table(*result, checked));
   }
@@ -156,7 +176,7 @@ void add_exactness_command(CLI::App& app) {
       ->capture_default_str()
       ->transform(as_seconds())
       ->check(CLI::Range(0.1, 86400.0));
-  command->add_flag("--json", flags->json, "Print the result as JSON, with every request and answer");
+  command->add_flag("--json", flags->json, "Print the result as JSON, with the requests, first answers and examples");
 }
 
 }  // namespace millrace

@@ -10,7 +10,8 @@ constexpr std::string_view kNoGpu = "weights are on the CPU";
 constexpr std::string_view kAlwaysOn = "always on";
 constexpr std::string_view kNoLog = "only millrace serve writes a log";
 constexpr std::string_view kNoPictures = "models do not read pictures yet; text works without this file";
-constexpr std::string_view kReasoning = "a request chooses with its field reasoning_format";
+constexpr std::string_view kReasoning =
+    "in serve a request chooses with its field reasoning_format; run and chat print the text as it is";
 constexpr std::string_view kColours = "text is printed without colours";
 
 constexpr ForeignFlag kForeignFlags[] = {

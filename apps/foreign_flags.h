@@ -9,7 +9,9 @@ namespace millrace {
 
 struct ForeignFlag {
   enum class Kind {
-    same,     // `text` is the flag here, or several with blanks between them; "--flag=value" has its value
+    // `text` is the flag here, or several flags separated by blanks; each receives the value, unless it is written as
+    // --flag=value.
+    same,
     ignored,  // `text` says why it makes no difference
     refused,  // `text` says what to do instead
   };

@@ -159,7 +159,7 @@ class HelpText : public CLI::Formatter {
     std::string positionals;
     for (const CLI::Option* option : app.get_options()) {
       if (!option->get_positional()) continue;
-      const std::string own = option->get_name(true, false);
+      const std::string own = option->get_name(true, false) + (option->get_items_expected_max() > 1 ? "..." : "");
       usage += option->get_required() ? " " + own : " [" + own + "]";
       positionals += option_text(*option);
     }

@@ -30,6 +30,10 @@ std::string names_like(const std::string& name, const std::vector<ShortName>& al
   return fmt::format("; did you mean {}?", fmt::join(near, " or "));
 }
 
+bool names_hub(const std::string& name) {
+  return name.starts_with("hf:") || name.starts_with("hf.co/") || name.starts_with("huggingface.co/");
+}
+
 Result<HubName> hub_name_of(const std::string& name) {
   MILLRACE_TRY(const std::vector<ShortName> all, short_names());
   if (const auto model = find_short_name(name, all)) return parse_hub_name(*model);
@@ -53,7 +57,7 @@ Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) 
 }
 
 Result<LocalModel> find_local_model(const std::string& name) {
-  if (name.starts_with("hf:") || name.starts_with("hf.co/")) {
+  if (names_hub(name)) {
     const std::string canonical = canonical_model_name(name);
     MILLRACE_TRY(const PulledModel pulled, pull_with_bar(canonical, {}));
     ModelStore().note_use(canonical);

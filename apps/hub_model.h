@@ -15,6 +15,10 @@ namespace millrace {
 // suggested), and those of short_names().
 Result<HubName> hub_name_of(const std::string& name);
 
+// Returns true if a name says that it is one of a hub, as "hf:OWNER/NAME" and "hf.co/OWNER/NAME" do. Such a model is
+// downloaded without a question.
+bool names_hub(const std::string& name);
+
 // "; did you mean llama3.1 or llama3.2?", or "". `all`: of short_names().
 std::string names_like(const std::string& name, const std::vector<ShortName>& all);
 

@@ -86,6 +86,10 @@ AddCommands only_command(const std::vector<std::string>& arguments) {
   return found == std::end(kModelCommands) ? nullptr : found->second;
 }
 
+// Commands that work with a damaged config file. They have no flags that one would set there, and doctor reports what
+// is wrong with it.
+constexpr std::string_view kWithoutDefaultConfig[] = {"help", "version", "completion", "man", "doctor"};
+
 // `only`: null: all.
 void declare(CLI::App& app, AddCommands only) {
   app.require_subcommand(1);
@@ -168,6 +172,9 @@ int run_main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return exit_code(ErrorKind::user);
   }
+  if (checked->describes ||
+      std::ranges::find(kWithoutDefaultConfig, checked->command) != std::end(kWithoutDefaultConfig))
+    app.get_config_ptr()->default_str("");
   std::vector<const char*> args;
   for (const std::string& argument : checked->arguments) args.push_back(argument.c_str());
   try {

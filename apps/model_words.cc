@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "arguments.h"
@@ -41,7 +43,27 @@ bool agrees(const std::string& question) {
   std::fflush(stderr);
   char line[64];
   if (!std::fgets(line, sizeof(line), stdin)) return false;
-  return line[0] == '\n' || line[0] == 'y' || line[0] == 'Y';
+  const char first = line[std::strspn(line, " \t")];
+  return first == '\n' || first == 'y' || first == 'Y';
+}
+
+// A model that is not on this machine and that a hub may have.
+struct MissingModel {
+  std::string text;  // "qwen3:0.6b (unsloth/Qwen3-0.6B-GGUF:Q4_K_M)", "OWNER/NAME"
+};
+
+// Returns nullopt if the model is on this machine, or is downloaded without a question. Errors: as check_model_name.
+Result<std::optional<MissingModel>> missing_model(const std::string& name) {
+  if (names_hub(name) || is_here(name)) return std::optional<MissingModel>();
+  MILLRACE_TRY(const std::vector<ShortName> all, short_names());
+  const auto known = find_short_name(name, all);
+  const std::string model = known.value_or(name);
+  if (looks_like_path(model) || !parse_hub_name(model).ok())
+    return Error::corrupt(
+        fmt::format("{}: no such file, and no model has that name{}; `millrace list`, `millrace models` and `millrace "
+                    "pull --list` list names, and a text to continue is -p TEXT",
+                    name, near_names(name, all)));
+  return std::optional(MissingModel{known ? fmt::format("{} ({})", name, model) : name});
 }
 
 }  // namespace
@@ -61,29 +83,28 @@ void ModelWords::add_to(CLI::App* command, bool with_text) {
   add_yes_to(command, &yes);
 }
 
-Result<void> ModelWords::place(std::string* path, bool flag_given) {
-  if (model.empty()) return {};
+bool ModelWords::place(std::string* path, bool flag_given) {
+  if (model.empty()) return false;
   if (flag_given) {
     text.insert(text.begin(), std::exchange(model, ""));
-    return {};
+    return false;
   }
   *path = model;
-  return offer_model(model, yes);
+  return true;
 }
 
 std::string ModelWords::message() const { return fmt::format("{}", fmt::join(text, " ")); }
 
+Result<void> check_model_name(const std::string& name) {
+  const auto missing = missing_model(name);
+  if (!missing.ok()) return missing.error();
+  return {};
+}
+
 Result<void> offer_model(const std::string& name, bool yes) {
-  if (name.starts_with("hf:") || name.starts_with("hf.co/") || is_here(name)) return {};
-  MILLRACE_TRY(const std::vector<ShortName> all, short_names());
-  const auto known = find_short_name(name, all);
-  const std::string model = known.value_or(name);
-  if (looks_like_path(model) || !parse_hub_name(model).ok())
-    return Error::corrupt(
-        fmt::format("{}: no such file, and no model has that name{}; `millrace list`, `millrace models` and `millrace "
-                    "pull --list` list names, and a text to continue is -p TEXT",
-                    name, near_names(name, all)));
-  const std::string what = known ? fmt::format("{} ({})", name, model) : name;
+  MILLRACE_TRY(const auto missing, missing_model(name));
+  if (!missing) return {};
+  const std::string& what = missing->text;
   if (!yes && (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1))
     return Error::corrupt(
         fmt::format("{}: is not on this machine; `millrace pull {}` downloads it, and so does --yes", what, name));

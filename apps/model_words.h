@@ -16,17 +16,21 @@ struct ModelWords {
   bool yes = false;               // download without asking
 
   void add_to(CLI::App* command, bool with_text);  // MODEL, PROMPT if `with_text`, and --yes
-  // Replaces `path`, the value of -m, by MODEL and makes sure that it is on this machine. If `flag_given`, -m was
-  // given: the first word then belongs to the message. Errors: as offer_model.
-  Result<void> place(std::string* path, bool flag_given);
+  // Replaces `path` by MODEL. `flag_given`: -m was on the command line: the first word then belongs to the message.
+  // Returns true if MODEL names the model; offer_model() is called for it when the other flags are checked.
+  bool place(std::string* path, bool flag_given);
   std::string message() const;  // the words of the message, with blanks between them
 };
 
 void add_yes_to(CLI::App* command, bool* yes);  // --yes
 
-// Makes sure that a model is on this machine. If a hub may have it, it is downloaded: if `yes`, or if the user agrees
-// on the terminal. Errors: corrupt (it is not here; the message has the command that downloads it), user (the user
-// declined), and those of pull_with_bar.
+// Checks that a name is a model on this machine, or one that a hub may have. Downloads nothing. Errors: corrupt (it is
+// neither), and those of short_names().
+Result<void> check_model_name(const std::string& name);
+
+// Downloads a model that a hub may have, if `yes` is true or the user agrees on the terminal. Does nothing for a model
+// that is on this machine. Errors: those of check_model_name, corrupt (it is not here; the message has the command that
+// downloads it), user (the user declined), and those of pull_with_bar.
 Result<void> offer_model(const std::string& name, bool yes);
 
 // Prints one line on stderr, if that is a terminal, for a model in the binary: what it is, and how to run a larger one.

@@ -6,7 +6,7 @@
 namespace millrace {
 GivenFlags given_flags(const CLI::App& command) {
   GivenFlags out;
-  for (const CLI::Option* option : command.get_options())
+  for (const CLI::Option* option : all_options(command))
     if (option->count() > 0) out[option->get_name()] = option->results();
   return out;
 }

@@ -51,6 +51,8 @@ Result<int> list_short_names(bool json) {
 }
 
 Result<int> pull(PullFlags flags) {
+  if (flags.list && !flags.name.empty())
+    return Error::user(fmt::format("pull: '{}' is not expected here: --list lists every name", flags.name));
   if (flags.list) return list_short_names(flags.json);
   if (flags.name.empty())
     return Error::user("pull: needs the name of a model; `millrace pull --list` lists short ones");

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <cstdlib>
 #include <optional>
 
 #include "base/ordered_json.h"
@@ -18,6 +17,7 @@
 #include "replay_plans.h"
 #include "replay_predict.h"
 #include "replay_recording.h"
+#include "running.h"
 #include "schedule/cost_model.h"
 #include "workload/remote/http_load.h"
 #include "workload_flags.h"
@@ -165,7 +165,7 @@ Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const Worklo
   http.closed_loop = flags.closed_loop;
   http.patience = flags.patience;
   http.silence = flags.silence;
-  if (const char* key = std::getenv("MILLRACE_API_KEY")) http.api_key = key;
+  http.api_key = api_key_of_environment();
   ReplayRun run;
   ProgressBar bar("replaying");
   const double cpu_before = cpu_seconds_so_far();

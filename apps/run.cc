@@ -8,13 +8,17 @@
 #include <functional>
 #include <map>
 
+#include "arguments.h"
 #include "base/ordered_json.h"
 #include "chat.h"
 #include "command.h"
+#include "config_file.h"
 #include "input.h"
 #include "interrupt.h"
+#include "parse_again.h"
 #include "prompt/chat_prompt.h"
 #include "prompt/document_prompt.h"
+#include "run/embedded_model.h"
 #include "run_output.h"
 
 namespace millrace {
@@ -176,6 +180,7 @@ bool print_text(const std::string& text) {
 // `millrace run MODEL` in a terminal.
 Result<int> talk(const RunFlags& flags) {
   ChatFlags chatting{.model = flags.model, .engine = flags.engine, .sampling = flags.sampling};
+  chatting.engine.use.command = "chat";
   chatting.settings.stop = flags.stop;
   chatting.system = flags.system;
   chatting.max_tokens_given = flags.max_tokens_given;
@@ -183,34 +188,53 @@ Result<int> talk(const RunFlags& flags) {
   return chat(std::move(chatting));
 }
 
-// Finds out what the words are. Returns true if the user wants a conversation in the terminal. Errors: user (words or
-// flags that do not go together; no message), and those of offer_model.
-Result<bool> place_words(RunFlags& flags, bool prompt_given) {
-  const bool continues = prompt_given || !flags.file.empty() || !flags.prompt_tokens.empty();
-  const bool model_word = !flags.words.model.empty() && flags.model.path.empty();
-  MILLRACE_TRY_VOID(flags.words.place(&flags.model.path, !flags.model.path.empty()));
+// Refuses flags on the command line that a conversation does not use. For those of the config file, prints a note.
+// Errors: user.
+Result<void> check_flags_of_talk(const RunFlags& flags, const CLI::App& command) {
+  CLI::App scratch;
+  add_chat_command(scratch);
+  const CLI::App& talks = *scratch.get_subcommand("chat");
+  for (const auto& [name, values] : given_flags(command)) {
+    if (talks.get_option_no_throw(name)) continue;
+    if (on_command_line(command, name))
+      return Error::user(fmt::format("run: {}: needs a message after the model, or -p TEXT", name));
+    fmt::print(stderr, "millrace: note: {} of the config file: is not used in a conversation\n", name);
+  }
+  UseFlag use = flags.engine.use;
+  use.command = "chat";
+  if (const auto uses = use.get(); !uses.ok()) return uses.error();
+  return {};
+}
+
+// Finds out what the words are, and offers the download of MODEL. Returns true if the user wants a conversation in the
+// terminal. Errors: user (words or flags that do not go together; no message), and those of offer_model.
+Result<bool> place_words(RunFlags& flags, const CLI::App& command) {
+  const bool continues = command.count("--prompt") > 0 || !flags.file.empty() || !flags.prompt_tokens.empty();
+  const bool model_word = flags.words.place(&flags.model.path, on_command_line(command, "--model"));
+  if (model_word) MILLRACE_TRY_VOID(check_model_name(flags.model.path));
+  const bool talks = model_word && !continues && !has_message(flags) && isatty(STDIN_FILENO) == 1;
   if (continues && has_message(flags))
     return Error::user(fmt::format("run: '{}' is not expected here: values follow their flag, a prompt is -p TEXT",
                                    flags.words.text.front()));
-  if (model_word && !continues && !has_message(flags) && isatty(STDIN_FILENO) == 1) {
-    if (flags.json) return Error::user("run: --json: needs a message after the model, or -p TEXT");
-    return true;
-  }
-  if (!continues && (model_word || has_message(flags))) {
+  if (talks) MILLRACE_TRY_VOID(check_flags_of_talk(flags, command));
+  if (!talks && !continues && (model_word || has_message(flags))) {
     MILLRACE_TRY(std::string message, read_message(flags));
     if (message.empty())
-      return Error::user(fmt::format("run: there is no message; write one after {}, or pipe it in", flags.model.path));
+      return Error::user(fmt::format("run: there is no message; write one after {}, or pipe it in",
+                                     flags.model.path.empty() ? kDefaultModel : flags.model.path));
     flags.words.text = {std::move(message)};
     if (!flags.documents.empty()) return Error::user("run: --document: goes with a prompt of -p, not with a message");
   }
-  if (!has_message(flags) && !flags.system.empty())
+  if (!talks && !has_message(flags) && !flags.system.empty())
     return Error::user("run: --system: a text to continue has no system message; write the prompt after the model");
-  return false;
+  if (model_word) MILLRACE_TRY_VOID(offer_model(flags.model.path, flags.words.yes));
+  return talks;
 }
 
-Result<int> run(RunFlags flags, bool prompt_given) {
+Result<int> run(RunFlags flags, const CLI::App& command) {
+  const bool prompt_given = command.count("--prompt") > 0;
   std::vector<AppliedTechnique> applied;
-  MILLRACE_TRY(const bool wants_chat, place_words(flags, prompt_given));
+  MILLRACE_TRY(const bool wants_chat, place_words(flags, command));
   if (wants_chat) return talk(flags);
   MILLRACE_TRY(flags.model, flags.model.found());
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
@@ -266,29 +290,26 @@ Result<int> run(RunFlags flags, bool prompt_given) {
 
 void add_run_command(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
-  auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
   CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
-                                  [=] { return run(*flags, (*prompt_given)->count() > 0); });
+                                  [=, &app] { return run(*flags, *app.get_subcommand("run")); });
   flags->words.add_to(command, true);
   flags->model.add_to(command);
   flags->model.add_pack_to(command);
-  *prompt_given = command->add_option(
+  CLI::Option* prompt = command->add_option(
       "-p,--prompt", flags->prompt,
       "Text to continue as it is, without a chat template; default: -f, piped standard input, or the beginning of a "
       "story");
   command->add_option("--system", flags->system, "System message before the PROMPT");
   command->add_flag("--no-display-prompt", flags->no_display_prompt, "Print the answer without the text it continues");
-  CLI::Option* file =
-      command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
+  CLI::Option* file = command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(prompt);
   CLI::Option* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")
                             ->delimiter(',')
-                            ->excludes(*prompt_given)
+                            ->excludes(prompt)
                             ->excludes(file);
   command
       ->add_option("--document", flags->documents,
                    "File with a document that comes before the prompt; repeatable. --use context=... chooses how "
                    "documents are computed")
-      ->allow_extra_args(false)
       ->excludes(tokens);
   command
       ->add_option("-n,--max-tokens", flags->max_tokens,
@@ -334,6 +355,7 @@ void add_run_command(CLI::App& app) {
   flags->sampling.add_to(command);
   flags->compression.add_to(command);
   flags->constraint.add_to(command);
+  take_one_value_each(command);
 }
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
   return out;
 }
 
-// Of the drafts that reached a position, the share that was accepted there.
+// Returns, for each position of a draft, the share of the drafts that reached it whose token was accepted there.
 nlohmann::ordered_json acceptance_json(const EngineStats& stats) {
   auto out = nlohmann::ordered_json::array();
   for (size_t i = 0; i < kDraftPositions && stats.drafted_at[i] > 0; ++i)

@@ -1,4 +1,6 @@
 // millrace ps and stop: what a server has loaded, over Ollama's API.
+#include "running.h"
+
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -28,16 +30,6 @@ struct ServerFlags {
   std::string url = "http://127.0.0.1:8080", name;
   bool json = false;
 };
-
-std::string api_key_of_environment() {
-  const char* key = std::getenv("MILLRACE_API_KEY");
-  return key ? key : "";
-}
-
-std::string address_of(std::string url) {
-  while (url.ends_with('/')) url.pop_back();
-  return url.find("://") == std::string::npos ? "http://" + url : url;
-}
 
 Result<nlohmann::ordered_json> read_reply(const std::string& url, int status, const std::string& body) {
   auto json = parse_json(body);
@@ -93,6 +85,16 @@ Result<int> stop_model(const ServerFlags& flags) {
 }
 
 }  // namespace
+
+std::string api_key_of_environment() {
+  const char* key = std::getenv("MILLRACE_API_KEY");
+  return key ? key : "";
+}
+
+std::string address_of(std::string url) {
+  while (url.ends_with('/')) url.pop_back();
+  return url.find("://") == std::string::npos ? "http://" + url : url;
+}
 
 void add_running_commands(CLI::App& app) {
   for (const bool stops : {false, true}) {

@@ -8,10 +8,12 @@
 #include <map>
 #include <set>
 
+#include "arguments.h"
 #include "base/memory_accounts.h"
 #include "base/secret_memory.h"
 #include "base/version.h"
 #include "command.h"
+#include "config_file.h"
 #include "durations.h"
 #include "model_flags.h"
 #include "parse_again.h"
@@ -258,10 +260,10 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
       flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   signals.serving();
   fmt::print("millrace: {} at {}://{}:{}\n", names, scheme, host, server->port());
-  const std::string model = flags.models.models.empty() ? "" : flags.models.models.front();
+  const std::string chat = flags.models.chat_command();
   if (!flags.no_page)
-    fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host,
-               server->port(), model.empty() || model.find('=') != std::string::npos ? "" : " " + model);
+    fmt::print("Open {}://{}:{}/ in a browser{}\n", scheme, host, server->port(),
+               chat.empty() ? "" : ", or chat in the terminal: " + chat);
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
   log.event(LogLevel::info, "serving",
@@ -478,13 +480,18 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   flags.sampling.add_to(command);
   add_limits(command, flags);
   command->option_defaults()->group("Options");
+  take_one_value_each(command);
 }
 
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
-  declare(app, *flags, [&app, flags] { return serve(*flags, given_flags(*app.get_subcommand("serve"))); });
+  declare(app, *flags, [&app, flags] {
+    const CLI::App& command = *app.get_subcommand("serve");
+    flags->models.flag_given = on_command_line(command, "--model");
+    return serve(*flags, given_flags(command));
+  });
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 
@@ -11,6 +12,7 @@
 #include "model_words.h"
 #include "models/arch.h"
 #include "progress.h"
+#include "prompt/rank_recipes.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"
@@ -70,9 +72,30 @@ struct TableFlags {
 };
 
 void add_ranker_to(CLI::App* command, std::string& ranker) {
-  command->add_option("--ranker", ranker,
-                      "Rank documents with a model that has no ranking head, by the logits of two words. qwen3: "
-                      "Qwen3-Reranker as it is published");
+  std::string listed = rank_recipe_names();  // "a, b"
+  std::erase(listed, ' ');
+  command
+      ->add_option("--ranker", ranker,
+                   "Rank documents with a model that has no ranking head, by the logits of two words. qwen3: "
+                   "Qwen3-Reranker as it is published")
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            return name.empty() || find_rank_recipe(name)
+                       ? std::string()
+                       : fmt::format("unknown '{}'; available: {}", name, rank_recipe_names());
+          },
+          "{" + listed + "}"));
+}
+
+// A word for a shell, in quotes if it has characters that a shell may change.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_./:@-").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
 }
 
 Result<ModelConfig> read_table(const std::string& name, const std::vector<const CLI::ConfigItem*>& items,
@@ -214,12 +237,18 @@ void ServeModels::add_to(CLI::App* command) {
 }
 
 Result<void> ServeModels::place_words() {
-  for (const std::string& word : words) {
-    MILLRACE_TRY_VOID(offer_model(split_name(word).second, yes));
-    models.push_back(word);
-  }
+  if (words.empty()) return {};
+  if (!flag_given) models.clear();
+  models.insert(models.end(), words.begin(), words.end());
+  for (const std::string& word : words) MILLRACE_TRY_VOID(check_model_name(split_name(word).second));
+  for (const std::string& word : words) MILLRACE_TRY_VOID(offer_model(split_name(word).second, yes));
   words.clear();
   return {};
+}
+
+std::string ServeModels::chat_command() const {
+  if (models.empty()) return file.empty() && folder.empty() ? "millrace chat" : "";
+  return "millrace chat " + shell_word(split_name(models.front()).second);
 }
 
 Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& defaults) const {

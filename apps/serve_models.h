@@ -22,11 +22,15 @@ struct ServeModels {
   bool on_demand = false, any_name = false;
   bool yes = false;                      // download a MODEL without asking
   bool store = false, no_store = false;  // default: with one if no model is named
+  bool flag_given = false;               // -m is on the command line
 
   // Replaces the -m added by ModelFlags.
   void add_to(CLI::App* command);
-  // Appends the words to `models`, and makes sure that they are on this machine. Errors: as offer_model.
+  // Appends the words to `models`, and offers the download of those that are not on this machine. If -m is not on the
+  // command line, words replace the models of the config file. Errors: as offer_model.
   Result<void> place_words();
+  // Returns the command that chats with the first model in a terminal; "": the first model is of a folder or file.
+  std::string chat_command() const;
   // Creates the registry and loads the models to be preloaded. The flags are the defaults of every model.
   Result<std::unique_ptr<ModelRegistry>> make(const ModelFlags& model, const EngineFlags& engine,
                                               const SamplingFlags& sampling) const;

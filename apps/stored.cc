@@ -208,7 +208,7 @@ Result<int> create(const std::string& name, const std::string& file) {
   std::vector<std::string*> models = {&about.from, &about.draft};
   for (std::string& more : about.more_from) models.push_back(&more);
   for (std::string* one : models)
-    if (one->starts_with("hf:") || one->starts_with("hf.co/")) {
+    if (names_hub(*one)) {
       MILLRACE_TRY(*one, local_model(*one));
     }
   const ModelStore store;

@@ -2,11 +2,17 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
 import tempfile
 import time
+
+# The developer's own config file and short names, which would change what is tested. A test may set these again.
+_empty = tempfile.TemporaryDirectory()
+os.environ["XDG_CONFIG_HOME"] = _empty.name
+os.environ.pop("MILLRACE_SHORT_NAMES", None)
 
 
 class Server:

@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-// How much a drafter that chooses among others loses against the best of these, on each task and on average.
+// Adds a note for each drafter that chooses among others: its loss of tokens per step against the best single drafter,
+// per task and on average.
 void add_regret(std::span<const CompareConfig> configs, const std::vector<std::vector<SuiteFigure>>& figures,
                 CompareResult& result) {
   for (size_t c = 0; c < configs.size(); ++c) {
@@ -89,7 +90,7 @@ void add_roofs(const ComparisonPlan& plan, std::span<const CompareConfig> config
   }
 }
 
-// What cannot be measured is a note: the rest has been measured by then.
+// If a configuration's memory cannot be measured, the result has a note; its other figures are complete by then.
 void add_memory(const ComparisonPlan& plan, std::span<const CompareConfig> configs, CompareResult& result) {
   const int64_t longest = plan.input.prompt + plan.input.generate;
   for (size_t c = 0; c < configs.size(); ++c) {
@@ -146,7 +147,7 @@ Result<std::vector<CompareSpec>> parse_configurations(std::span<const std::strin
     specs.push_back(std::move(*spec));
   }
   if (!specs.front().engine.empty())
-    return Error::user("--base: must be a configuration of millrace; name the other engine by --with");
+    return Error::user("the base must be a configuration of millrace, with which another engine can be compared");
   return specs;
 }
 
@@ -164,7 +165,7 @@ Result<Comparison> run_comparison(const ComparisonPlan& plan, std::span<const Co
     runs[i].reset();  // its engines
   }
   if (!out.complete)
-    out.result.notes.push_back("Interrupted: the figures are of what every configuration had measured by then." +
+    out.result.notes.push_back("Interrupted: the figures cover only items that every configuration had measured." +
                                std::string(plan.resumable ? " The same command continues." : ""));
   add_roofs(plan, configs, rates, out.result);
   add_memory(plan, configs, out.result);

@@ -28,7 +28,7 @@ using ComparisonProgress = std::function<bool(const std::string& part, double fr
 
 struct Comparison {
   CompareResult result;
-  bool complete = true;  // false: stopped; the figures are of what every configuration had measured by then
+  bool complete = true;  // false: stopped; the figures cover only items that every configuration had measured
 };
 
 // Parses configurations, the base first. Errors: user (those of parse_compare_spec(), a repeated configuration, another

@@ -22,7 +22,7 @@ class StateCopies {
 
   // When the stream is about to compute its tokens, some of which may have been found: sets where it takes copies.
   void begin(LiveStream& stream) const;
-  // The stream has loaded tokens, and the state behind them.
+  // Sets where the stream takes its next copy, after it has loaded tokens and the state behind them.
   void loaded(LiveStream& stream) const;
   // Another stream needs a copy behind the first `tokens` tokens, more than `donor` has computed.
   void want(LiveStream& donor, int64_t tokens) const;

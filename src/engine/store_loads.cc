@@ -86,8 +86,8 @@ double StoreLoads::load_seconds(int64_t blocks) const {
   return loop_.cost->load_seconds((blocks + store_->loading_blocks()) * loop_.limits.block_tokens);
 }
 
-// Takes a slot for the state, and the blocks that the prefix index has. False: there is no slot, or some of the blocks
-// have left the index.
+// Borrows a slot for the state and shares the blocks that the prefix index has. Returns false if there is no slot, or
+// if some of these blocks have left the index.
 bool StoreLoads::begin_state(LiveStream& stream, int64_t held) {
   Sequence& s = stream.sequence;
   PrefixIndex& index = *cache_.index();
@@ -103,7 +103,8 @@ bool StoreLoads::begin_state(LiveStream& stream, int64_t held) {
   return true;
 }
 
-// The state has arrived with all blocks before it, which the prefix index has by now; or the load does not count.
+// Ends a load of a state. If it arrived, the stream continues from it and the slot becomes a copy, behind blocks that
+// the prefix index has by now. If not, the slot and the blocks are returned.
 void StoreLoads::end_state(LiveStream& stream, bool arrived) {
   Sequence& s = stream.sequence;
   const StateId slot = std::exchange(stream.load.state, -1);

@@ -7,6 +7,8 @@ namespace millrace {
 StoreRepair find_gap(const PrefixStore& store, std::span<const ChainLink> chain, int64_t first, int64_t found) {
   int64_t last = std::ssize(chain);
   while (!store.is_shared() && last > found && !store.holds(chain[static_cast<size_t>(last - 1)])) --last;
+  // With recurrent layers, whole blocks may be behind the last state.
+  while (!store.is_shared() && found < last && store.holds(chain[static_cast<size_t>(found)])) ++found;
   return {first + found, first + last};
 }
 

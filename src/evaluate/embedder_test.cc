@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "base/ordered_json.h"
 #include "base/philox.h"
+#include "evaluate/golden_floats_test.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -50,22 +50,6 @@ std::vector<TokenId> some_tokens(uint64_t seed, uint64_t count, int64_t vocab) {
   return out;
 }
 
-std::vector<float> decode_floats(const std::string& base64) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : base64) {
-    const std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const size_t value = digits.find(c);
-    if (value == std::string_view::npos) break;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
-  }
-  std::vector<float> out(bytes.size() / 4);
-  std::memcpy(out.data(), bytes.data(), out.size() * 4);
-  return out;
-}
-
 // The reference's logits are its hidden states times the head, so ours must be too.
 TEST(Embedder, HiddenStatesReproduceReferenceLogits) {
   for (const auto& [name, head] : {std::pair("llama", "lm_head.weight"),
@@ -77,7 +61,7 @@ TEST(Embedder, HiddenStatesReproduceReferenceLogits) {
     std::ifstream file(kGolden / name / "expected.json");
     const auto expected = nlohmann::json::parse(file);
     const auto tokens = expected["tokens"].get<std::vector<TokenId>>();
-    const auto logits = decode_floats(expected["logits"].get<std::string>());
+    const auto logits = floats_of(expected["logits"].get<std::string>());
     const auto hidden = embed(model, {tokens}, Pooling::none, {.kv_format = "f32"}).at(0);
     const auto width = static_cast<size_t>(model->parts().model->spec().width),
                vocab = static_cast<size_t>(model->info().vocab);

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <sstream>
 
 #include "base/ordered_json.h"
 #include "evaluate/embedder.h"
-#include "evaluate/gguf_pooling.h"
 #include "evaluate/golden_floats_test.h"
 #include "evaluate/pooling.h"
 #include "models/convert/convert.h"
@@ -230,6 +232,78 @@ TEST(EncoderConversions, OthersAreRefusedByName) {
   ASSERT_FALSE(report.ok());
   EXPECT_NE(report.error().message.find("classifier_pooling 'cls' has no key in GGUF"), std::string::npos)
       << report.error().message;
+}
+
+// A copy of a golden folder with one file changed.
+struct Changed {
+  Changed(const char* name, const char* file, const std::function<void(std::string&)>& change) : folder("") {
+    fs::copy(kFolders / name, folder.path, fs::copy_options::recursive);
+    std::ostringstream text;
+    text << std::ifstream(folder.path / file, std::ios::binary).rdbuf();
+    std::string bytes = text.str();
+    change(bytes);
+    std::ofstream(folder.path / file, std::ios::binary) << bytes;
+  }
+  Output folder;
+};
+
+// Changes the JSON of a file.
+std::function<void(std::string&)> with_json(const std::function<void(Json&)>& change) {
+  return [change](std::string& text) {
+    Json json = Json::parse(text);
+    change(json);
+    text = json.dump();
+  };
+}
+
+TEST(EncoderConversions, DamagedFilesAreReported) {
+  const auto refusal = [](const Changed& changed, const std::string& task = "") {
+    const Output output;
+    const auto report = convert_encoder(changed.folder.path, output.path, "", task);
+    return report.ok() ? std::string("converted") : report.error().message;
+  };
+  const Changed nan("xlm_roberta", "model.safetensors", [](std::string& bytes) {
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const Json tensors = Json::parse(bytes.substr(8, header));
+    for (const auto& [name, tensor] : tensors.items())
+      if (name.ends_with("position_embeddings.weight"))
+        std::memset(bytes.data() + 8 + header + tensor["data_offsets"][1].get<size_t>() - 4, 0xff, 4);
+  });
+  EXPECT_NE(refusal(nan).find("NaN"), std::string::npos) << refusal(nan);
+  const Changed pooling("modern_bert_rank", "config.json",
+                        with_json([](Json& config) { config["classifier_pooling"] = nullptr; }));
+  EXPECT_NE(refusal(pooling).find("classifier_pooling"), std::string::npos) << refusal(pooling);
+  const Changed renamed("jina_bert3", "model.safetensors", [](std::string& bytes) {
+    for (size_t at = 0; (at = bytes.find(".lora_A", at)) != std::string::npos; ++at) bytes[at + 6] = 'X';
+  });
+  EXPECT_NE(refusal(renamed, "text-matching").find("the weights have no adapters"), std::string::npos)
+      << refusal(renamed, "text-matching");
+  const Changed experts("nomic_bert", "config.json",
+                        with_json([](Json& config) { config["moe_every_n_layers"] = -1; }));
+  EXPECT_NE(refusal(experts).find("moe_every_n_layers"), std::string::npos) << refusal(experts);
+}
+
+// A pair of XLM-RoBERTa has two separators, unless the folder's template has one.
+TEST(EncoderConversions, KeepTheSeparatorsOfPairs) {
+  const Changed one("xlm_roberta_rank", "tokenizer.json", with_json([](Json& tokenizer) {
+                      Json& pair = tokenizer["post_processor"]["pair"];
+                      for (size_t i = 1; i < pair.size(); ++i)
+                        if (pair[i].contains("SpecialToken") && pair[i - 1].contains("SpecialToken")) {
+                          pair.erase(i);
+                          break;
+                        }
+                    }));
+  const Output output;
+  ASSERT_TRUE(convert_encoder(one.folder.path, output.path).ok());
+  const auto tokens = [](const fs::path& path) {
+    const auto model = load_converted(path);
+    const auto prompt = RankPrompt::create(*model);
+    EXPECT_TRUE(prompt.ok());
+    return prompt->tokens("a river", "water runs").value();
+  };
+  EXPECT_EQ(tokens(output.path), tokens(one.folder.path));
+  EXPECT_EQ(tokens(one.folder.path).size() + 1, tokens(kFolders / "xlm_roberta_rank").size());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Numbers of golden files, for tests of encoders.
+// Reads numbers of golden files, for tests of hidden states.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Decodes base64 of little-endian floats, as tests/golden/make_encoders.py writes them.
+// Decodes base64 of little-endian floats, as the scripts in tests/golden write them.
 inline std::vector<float> floats_of(const std::string& base64) {
   std::string bytes;
   uint32_t bits = 0;

@@ -10,6 +10,7 @@
 #include "base/ordered_json.h"
 #include "loader/model_folder.h"
 #include "models/arch.h"
+#include "models/ranking_head.h"
 
 namespace millrace {
 namespace {
@@ -38,7 +39,7 @@ Result<Pooling> from_gguf(const ModelFiles& files) {
     case 2: return Pooling::cls;
     case 3: return Pooling::last;
     // The CLS token, or a decoder's last token; a ranking head's own choice is RankingHead::row().
-    case 4: return is_encoder(files) ? Pooling::cls : Pooling::last;
+    case kRankPooling: return is_encoder(files) ? Pooling::cls : Pooling::last;
     default: return Error::unsupported(fmt::format("{}: unknown {} {}", files.path, key, found->dump()));
   }
 }
@@ -79,6 +80,19 @@ void normalize(std::vector<float>& values) {
   if (!(squares > 0)) return;
   const double scale = 1 / std::sqrt(squares);
   for (float& value : values) value = static_cast<float>(value * scale);
+}
+
+Result<int64_t> gguf_pooling_type(const ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification"))
+    return kRankPooling;
+  MILLRACE_TRY(const Pooling pooling, model_pooling(files));
+  switch (pooling) {  // frozen: llama.cpp's
+    case Pooling::none: return 0;
+    case Pooling::mean: return 1;
+    case Pooling::cls: return 2;
+    case Pooling::last: return 3;
+  }
+  return 0;
 }
 
 }  // namespace millrace

@@ -25,6 +25,10 @@ std::optional<Pooling> find_pooling(std::string_view name);
 // seen the whole text. Errors: corrupt, unsupported (another kind of pooling).
 Result<Pooling> model_pooling(const ModelFiles& files);
 
+// Returns the pooling of the files as the value of GGUF's ARCH.pooling_type, for conversions: kRankPooling for a class
+// with a ranking head. Errors: as model_pooling().
+Result<int64_t> gguf_pooling_type(const ModelFiles& files);
+
 // Scales the vector to length 1; a zero vector stays zero.
 void normalize(std::vector<float>& values);
 

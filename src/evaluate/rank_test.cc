@@ -149,6 +149,12 @@ TEST(RankRecipe, IsRefusedByEncodersAndInstructionsWithoutAPlace) {
   const auto head = RankingHead::of_tokens(*parts.files, parts.model->spec(), 1, 2);
   ASSERT_FALSE(head.ok());
   EXPECT_EQ(head.error().kind, ErrorKind::unsupported);
+  const auto decoder = load_ranker("yes_no.gguf");
+  const auto& files = *decoder->parts().files;
+  const auto vocab = static_cast<int32_t>(decoder->info().vocab);
+  for (const int32_t token : {-1, vocab})
+    EXPECT_FALSE(RankingHead::of_tokens(files, decoder->parts().model->spec(), token, 1).ok()) << token;
+  EXPECT_TRUE(RankingHead::of_tokens(files, decoder->parts().model->spec(), vocab - 1, 1).ok());
   const auto prompt = RankPrompt::create(*load_ranker("yes_no.gguf"), nullptr, "Find it.");
   ASSERT_FALSE(prompt.ok());
   EXPECT_EQ(prompt.error().kind, ErrorKind::user);

@@ -31,9 +31,9 @@ Result<std::vector<float>> values_of(const Tensor& tensor, const std::string& na
   return out;
 }
 
-// The value of a module's field that is a string; "" if there is none.
+// The value of a field that is a string; "" if there is none.
 std::string text_of(const nlohmann::ordered_json& object, const char* field) {
-  const auto found = object.is_object() ? object.find(field) : object.end();
+  const auto found = object.find(field);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
@@ -53,18 +53,14 @@ Result<VectorHead> VectorHead::read(const ModelFiles& files, int64_t width) {
     }
     return out;
   }
-  std::error_code ignored;
   const fs::path folder = model_folder(files.path);
-  if (!fs::exists(folder / "modules.json", ignored)) return out;
-  MILLRACE_TRY(const auto modules,
-               read_json_object(folder / "modules.json", {.bytes = kMaxModuleFile, .may_be_list = true}));
-  for (const auto& listed : modules) {
-    const std::string path = text_of(listed, "path");
-    if (!text_of(listed, "type").ends_with(".Dense")) continue;
-    if (path.empty() || path.find_first_of("/\\.") != std::string::npos)
-      return Error::corrupt(fmt::format("{}: path '{}' of a module", (folder / "modules.json").string(), path));
-    MILLRACE_TRY(Layer layer, read_module((folder / path).string()));
-    MILLRACE_TRY_VOID(out.add(std::move(layer), (folder / path).string()));
+  MILLRACE_TRY(const std::vector<FolderModule> modules, read_modules(folder));
+  for (const FolderModule& module : modules) {
+    if (!module.type.ends_with(".Dense")) continue;
+    if (module.path.empty())
+      return Error::corrupt(fmt::format("{}: a dense layer without a path", (folder / "modules.json").string()));
+    MILLRACE_TRY(Layer layer, read_module((folder / module.path).string()));
+    MILLRACE_TRY_VOID(out.add(std::move(layer), (folder / module.path).string()));
   }
   return out;
 }

@@ -14,7 +14,7 @@ namespace {
 using Part = AnswerDifference::Part;
 
 constexpr size_t kShownBytes = 40;
-constexpr EnumNames<Part> kPartNames("tokens", "text", "finish reason", "log-probabilities");
+constexpr EnumNames<Part> kPartNames("tokens", "text", "reasoning", "finish reason", "log-probabilities");
 
 size_t first_difference(const std::string& a, const std::string& b) {
   return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -56,12 +56,16 @@ std::string quoted(const std::string& text) {
   return nlohmann::ordered_json(text).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+std::string bytes_from(const std::string& text, size_t at) {
+  return text.substr(std::min(at, text.size()), kShownBytes);
+}
+
 }  // namespace
 
 std::string AnswerDifference::words() const {
   const std::string name(kPartNames[part]);
   if (part == Part::finish) return name;
-  if (part == Part::text) return fmt::format("{} from byte {}", name, place);
+  if (part == Part::text || part == Part::reasoning) return fmt::format("{} from byte {}", name, place);
   if (part == Part::tokens) return fmt::format("{} from {}", name, place);
   return std::isinf(change) ? fmt::format("{} from {}: other likeliest tokens", name, place)
                             : fmt::format("{} from {}, by {:.2g}", name, place, change);
@@ -71,8 +75,9 @@ std::optional<AnswerDifference> compare_answers(const CompletionAnswer& expected
   const bool tokens = !expected.tokens.empty() && !got.tokens.empty();
   if (tokens)
     if (auto found = compare_tokens(expected, got)) return found;
-  if (expected.text != got.text || expected.reasoning != got.reasoning)
-    return AnswerDifference{Part::text, first_difference(expected.text, got.text), 0};
+  if (expected.text != got.text) return AnswerDifference{Part::text, first_difference(expected.text, got.text), 0};
+  if (expected.reasoning != got.reasoning)
+    return AnswerDifference{Part::reasoning, first_difference(expected.reasoning, got.reasoning), 0};
   if (expected.finish != got.finish) return AnswerDifference{Part::finish, expected.tokens.size(), 0};
   return tokens ? compare_logprobs(expected, got) : std::nullopt;
 }
@@ -80,8 +85,9 @@ std::optional<AnswerDifference> compare_answers(const CompletionAnswer& expected
 std::string describe_place(const CompletionAnswer& answer, const AnswerDifference& difference) {
   if (difference.part == Part::finish) return fmt::format("finish reason {}", quoted(answer.finish));
   const size_t at = difference.place;
-  if (difference.part == Part::text)
-    return fmt::format("byte {}: {}", at, quoted(answer.text.substr(std::min(at, answer.text.size()), kShownBytes)));
+  if (difference.part == Part::text) return fmt::format("byte {}: {}", at, quoted(bytes_from(answer.text, at)));
+  if (difference.part == Part::reasoning)
+    return fmt::format("byte {} of the reasoning: {}", at, quoted(bytes_from(answer.reasoning, at)));
   if (at >= answer.tokens.size()) return fmt::format("token {}: none, the answer has ended", at);
   const AnsweredToken& token = answer.tokens[at];
   std::string out = fmt::format("token {}: {}", at, quoted(token.text));

@@ -72,9 +72,9 @@ void read_old_logprobs(const AnswerJson& logprobs, std::vector<AnsweredToken>& o
 }
 
 // Adds a choice, or a piece of one. `holder`: the object with the text of a chat.
-void add_choice(OpenAiApi api, const AnswerJson& choice, const char* holder, CompletionAnswer& out) {
-  const AnswerJson* message = api == OpenAiApi::chat ? member(&choice, holder) : &choice;
-  out.text += text_member(message, api == OpenAiApi::chat ? "content" : "text");
+void add_choice(CompletionApi api, const AnswerJson& choice, const char* holder, CompletionAnswer& out) {
+  const AnswerJson* message = api == CompletionApi::chat ? member(&choice, holder) : &choice;
+  out.text += text_member(message, api == CompletionApi::chat ? "content" : "text");
   const std::string reasoning = text_member(message, "reasoning_content");
   out.reasoning += reasoning.empty() ? text_member(message, "reasoning") : reasoning;
   if (const std::string finish = text_member(&choice, "finish_reason"); !finish.empty()) out.finish = finish;
@@ -88,7 +88,7 @@ void add_choice(OpenAiApi api, const AnswerJson& choice, const char* holder, Com
 }
 
 // Returns false if the object has no choice.
-bool add_object(OpenAiApi api, const AnswerJson& object, const char* holder, CompletionAnswer& out) {
+bool add_object(CompletionApi api, const AnswerJson& object, const char* holder, CompletionAnswer& out) {
   const AnswerJson* cached = member(member(member(&object, "usage"), "prompt_tokens_details"), "cached_tokens");
   if (cached && cached->is_number_integer()) out.cached_tokens = cached->get<int64_t>();
   const AnswerJson* choices = member(&object, "choices");
@@ -99,7 +99,7 @@ bool add_object(OpenAiApi api, const AnswerJson& object, const char* holder, Com
 
 }  // namespace
 
-Result<CompletionAnswer> read_whole_answer(OpenAiApi api, std::string_view body) {
+Result<CompletionAnswer> read_whole_answer(CompletionApi api, std::string_view body) {
   const AnswerJson json = parse_json(body, kMaxAnswerDepth);
   CompletionAnswer out;
   if (!json.is_object() || !add_object(api, json, "message", out))
@@ -107,7 +107,7 @@ Result<CompletionAnswer> read_whole_answer(OpenAiApi api, std::string_view body)
   return out;
 }
 
-Result<CompletionAnswer> read_streamed_answer(OpenAiApi api, std::string_view body) {
+Result<CompletionAnswer> read_streamed_answer(CompletionApi api, std::string_view body) {
   CompletionAnswer out;
   bool any = false, ended = false;
   std::string error;

@@ -27,10 +27,11 @@ struct CompletionAnswer {
   int64_t cached_tokens = -1;         // prompt tokens read from a cache; -1: the server does not say
 };
 
-// Parses the body of an answer with status 200. Log-probabilities may have the form of either API. Accepts any bytes.
-// Errors: corrupt (the answer has no choice), internal (a stream that ends with an error).
-Result<CompletionAnswer> read_whole_answer(OpenAiApi api, std::string_view body);
-Result<CompletionAnswer> read_streamed_answer(OpenAiApi api, std::string_view body);
+// Parses the body of an answer with status 200; `api`: completions or chat. Log-probabilities may have the form of
+// either API. Accepts any bytes. Errors: corrupt (the answer has no choice), internal (a stream that ends with an
+// error).
+Result<CompletionAnswer> read_whole_answer(CompletionApi api, std::string_view body);
+Result<CompletionAnswer> read_streamed_answer(CompletionApi api, std::string_view body);
 
 // Returns the error for an HTTP status other than 200: unsupported (400, 404, 405, 413, 422), user (401, 403), resource
 // (429, 503), internal (any other).

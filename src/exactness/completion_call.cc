@@ -8,19 +8,17 @@
 
 namespace millrace {
 
-std::string call_path(OpenAiApi api) { return api == OpenAiApi::chat ? "/v1/chat/completions" : "/v1/completions"; }
-
 std::string call_body(const CallStyle& style, const CompletionCall& call) {
   nlohmann::ordered_json body = nlohmann::ordered_json::object();
   if (!style.model.empty()) body["model"] = style.model;
-  if (style.api == OpenAiApi::chat)
+  if (style.api == CompletionApi::chat)
     body["messages"] = nlohmann::ordered_json::array({{{"role", "user"}, {"content", call.prompt}}});
   else
     body["prompt"] = call.prompt;
   body["max_tokens"] = call.max_tokens;
   body["temperature"] = call.temperature;
   if (call.seed >= 0) body["seed"] = call.seed;
-  if (style.top_logprobs >= 0 && style.api == OpenAiApi::chat) {
+  if (style.top_logprobs >= 0 && style.api == CompletionApi::chat) {
     body["logprobs"] = true;
     body["top_logprobs"] = style.top_logprobs;
   } else if (style.top_logprobs >= 0) {
@@ -37,7 +35,7 @@ std::string call_body(const CallStyle& style, const CompletionCall& call) {
 std::string curl_command(const std::string& server, const CallStyle& style, const CompletionCall& call, bool with_key) {
   std::string quoted;
   for (const char c : call_body(style, call)) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return fmt::format("curl -s {}{} -H 'Content-Type: application/json'{} -d '{}'", server, call_path(style.api),
+  return fmt::format("curl -s {}{} -H 'Content-Type: application/json'{} -d '{}'", server, completion_path(style.api),
                      with_key ? " -H \"Authorization: Bearer $MILLRACE_API_KEY\"" : "", quoted);
 }
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-namespace millrace {
+#include "workload/remote/completion_api.h"
 
-enum class OpenAiApi { completions, chat };
+namespace millrace {
 
 struct CompletionCall {
   std::string prompt;
@@ -22,13 +22,12 @@ struct CompletionCall {
 
 // Properties of the server that decide how a call is written.
 struct CallStyle {
-  OpenAiApi api = OpenAiApi::completions;
-  std::string model;           // "": the field is left out
+  CompletionApi api = CompletionApi::completions;  // completions or chat
+  std::string model;                               // "": the field is left out
   int64_t top_logprobs = 3;    // number of likeliest tokens at each position; -1: no log-probabilities are requested
   bool can_skip_cache = true;  // the server accepts cache_prompt and cache_salt
 };
 
-std::string call_path(OpenAiApi api);  // /v1/completions or /v1/chat/completions
 // Returns the JSON body.
 std::string call_body(const CallStyle& style, const CompletionCall& call);
 // Returns a curl command that sends the call to `server`, for example "http://localhost:8000". `with_key`: the command

@@ -17,8 +17,9 @@ constexpr int64_t kMaxFailures = 8;
 constexpr int kTries = 3;         // sendings of one set of companions, because a difference may not show every time
 constexpr size_t kMaxTests = 24;  // sets of companions
 constexpr std::chrono::milliseconds kMinSpread{64}, kMaxSpread{1000};
-// Fillers are numbered, so that none is sent twice before a comparison.
-constexpr uint64_t kSizeFillers = 0, kBatchFillers = 1000, kLoadFillers = 2000;
+// Fillers are numbered, so that none is sent twice before a comparison. 1,000 rounds of batches of 64 need fewer than
+// 2^20 numbers.
+constexpr uint64_t kSizeFillers = 0, kBatchFillers = uint64_t{1} << 20, kLoadFillers = uint64_t{1} << 24;
 
 class ExactnessRun {
  public:
@@ -30,9 +31,9 @@ class ExactnessRun {
     result_.probes = make_probes(sizes_);
     count_steps();
     MILLRACE_TRY_VOID(send_reference());
-    auto sent = send_all_ways();
-    if (!sent.ok() && sent.error().kind != ErrorKind::cancelled) return sent.error();
+    const auto sent = send_all_ways();
     result_.complete = sent.ok();
+    if (!sent.ok() && sent.error().kind != ErrorKind::cancelled) result_.error = sent.error();
     add_notes();
     return std::move(result_);
   }
@@ -60,10 +61,11 @@ class ExactnessRun {
 
   // Errors: cancelled.
   Result<void> step(const std::string& way) {
-    const double done = steps_ > 0 ? std::min(1.0, static_cast<double>(done_++) / static_cast<double>(steps_)) : 0;
-    if (options_.progress && !options_.progress(done, way)) return Error::cancelled("interrupted");
-    return {};
+    fraction_ = steps_ > 0 ? std::min(1.0, static_cast<double>(done_++) / static_cast<double>(steps_)) : 0;
+    return wanted(way) ? Result<void>() : Error::cancelled("interrupted");
   }
+
+  bool wanted(const std::string& way) const { return !options_.progress || options_.progress(fraction_, way); }
 
   Result<void> send_reference() {
     const auto start = std::chrono::steady_clock::now();
@@ -148,34 +150,44 @@ class ExactnessRun {
       MILLRACE_TRY_VOID(add(way, group[i], calls[i], answers[i]));
       if (!before && way.example) victim = i;
     }
-    if (!had_example && way.example) find_companions(*way.example, calls, victim);
-    return {};
+    return !had_example && way.example ? find_companions(*way.example, calls, victim) : Result<void>();
   }
 
-  // Finds the smallest set of calls next to which the call's answer differs.
-  void find_companions(DifferenceExample& example, Calls calls, size_t victim) {
+  // Finds the smallest set of calls next to which the call's answer differs. Errors: cancelled (the companions are all
+  // calls of the batch).
+  Result<void> find_companions(DifferenceExample& example, Calls calls, size_t victim) {
     calls.erase(calls.begin() + static_cast<std::ptrdiff_t>(victim));
     example.companions = calls;
-    const auto differs = [&](const std::vector<size_t>& set) { return differs_with(example, calls, set); };
+    bool stopped = false;
+    const auto differs = [&](const std::vector<size_t>& set) {
+      const auto found = stopped ? std::nullopt : differs_with(example, calls, set);
+      stopped = !found;
+      return found.value_or(false);
+    };
     std::vector<size_t> all(calls.size());
     std::iota(all.begin(), all.end(), size_t{0});
     if (differs({})) {
       example.companions.clear();
-      return;
+      return {};
     }
-    example.repeats = differs(all);
-    if (!example.repeats) return;
-    Calls left;
-    for (size_t index : smallest_set(calls.size(), kMaxTests, differs)) left.push_back(calls[index]);
-    example.companions = std::move(left);
+    const bool repeats = differs(all);
+    const auto smallest = repeats ? smallest_set(calls.size(), kMaxTests, differs) : all;
+    if (stopped) return Error::cancelled("interrupted");
+    example.repeats = repeats;
+    if (!repeats) return {};
+    example.companions.clear();
+    for (size_t index : smallest) example.companions.push_back(calls[index]);
     differs_again(example);
+    return {};
   }
 
-  bool differs_with(DifferenceExample& example, const Calls& calls, const std::vector<size_t>& set) {
+  // Returns nothing if progress() stopped the check before the tries were used up.
+  std::optional<bool> differs_with(const DifferenceExample& example, const Calls& calls,
+                                   const std::vector<size_t>& set) {
     Calls sent = {example.call};
     for (size_t index : set) sent.push_back(calls[index]);
     for (int i = 0; i < kTries; ++i) {
-      if (options_.progress && !options_.progress(1, "smallest example")) return false;
+      if (!wanted("smallest example")) return std::nullopt;
       const auto answers = server_.answer(sent);
       if (answers[0].ok() && compare_answers(example.expected, *answers[0])) return true;
     }
@@ -203,8 +215,7 @@ class ExactnessRun {
       for (int64_t i = 0; i < options_.batch; ++i)
         calls.push_back(make_filler(sizes_, kLoadFillers + static_cast<uint64_t>(wave * options_.batch + i),
                                     std::max<int64_t>(1, sizes_.long_words * (i + 1) / options_.batch)));
-      for (const auto& answer : server_.answer(calls))
-        if (!answer.ok()) MILLRACE_TRY_VOID(count_failure(answer.error()));
+      for (const auto& answer : server_.answer(calls)) MILLRACE_TRY_VOID(count_failure(answer));
     }
     return {};
   }
@@ -215,18 +226,22 @@ class ExactnessRun {
     return result_.ways.back();
   }
 
-  // A server that answers nothing any more is not sent all the rest.
-  Result<void> count_failure(const Error& error) {
-    if (++failures_ < kMaxFailures) return {};
-    return Error{error.kind, fmt::format("{} requests failed; the last one: {}", failures_, error.message)};
+  // Stops the check after kMaxFailures failed requests in a row, so that a dead server does not receive the remaining
+  // ones. Errors: that of `answer`.
+  Result<void> count_failure(const Result<CompletionAnswer>& answer) {
+    failures_ = answer.ok() ? 0 : failures_ + 1;
+    if (failures_ < kMaxFailures) return {};
+    return Error{answer.error().kind,
+                 fmt::format("{} requests in a row failed; the last one: {}", failures_, answer.error().message)};
   }
 
   Result<void> add(WayResult& way, size_t probe, const CompletionCall& call, const Result<CompletionAnswer>& answer) {
     WayCell& cell = way.cells[probe];
+    const auto counted = count_failure(answer);
     if (!answer.ok()) {
       ++cell.failed;
       if (way.failure.empty()) way.failure = answer.error().message;
-      return count_failure(answer.error());
+      return counted;
     }
     way.cached_tokens = std::max(way.cached_tokens, answer->cached_tokens);
     const CompletionAnswer& expected = result_.reference[probe];
@@ -243,6 +258,7 @@ class ExactnessRun {
 
   void add_notes() {
     auto& notes = result_.notes;
+    if (result_.error) notes.push_back("stopped before the end: " + result_.error->message);
     if (shortened_)
       notes.push_back(fmt::format("the server refuses longer prompts: long prompts have {} words", sizes_.long_words));
     if (!way_without_logprobs_.empty())
@@ -269,7 +285,8 @@ class ExactnessRun {
   ExactnessResult result_;
   std::chrono::milliseconds spread_{0};  // time over which staggered requests start
   uint64_t fillers_ = 0;
-  int64_t steps_ = 0, done_ = 0, failures_ = 0;
+  int64_t steps_ = 0, done_ = 0, failures_ = 0;  // failures in a row
+  double fraction_ = 0;                          // done, at the last step
   bool shortened_ = false;
   std::string way_without_logprobs_;
 };

@@ -31,7 +31,9 @@ struct DifferenceExample {
   CompletionCall reference_call, call;
   CompletionAnswer expected, got;
   std::vector<CompletionCall> companions;  // calls that must be in flight at the same time
-  bool repeats = true;  // false: the difference did not show again, so the companions are all of the batch
+  // false: the whole batch was sent again and the difference did not show. The companions are the whole batch then, and
+  // also if the search was stopped.
+  bool repeats = true;
 };
 
 // The answers to one probe, sent in one way.
@@ -54,12 +56,14 @@ struct ExactnessResult {
   std::vector<CompletionAnswer> reference;  // the answers to the probes, sent alone for the first time
   std::vector<WayResult> ways;
   std::vector<std::string> notes;
-  bool complete = true;  // false: stopped by progress()
+  bool complete = true;        // false: stopped by progress() or by `error`
+  std::optional<Error> error;  // the error that ended the check after the reference; `notes` has its message
 
   int64_t same() const, different() const, failed() const;
 };
 
-// Errors: those of the server for a request alone, resource (too many requests failed), those of `restart`.
+// Errors: those of the server for the first answers, cancelled (stopped by progress() before these were complete).
+// Later errors are in ExactnessResult::error: 8 requests in a row failed (kind of the last one), or `restart` failed.
 Result<ExactnessResult> check_exactness(CompletionServer& server, const ExactnessOptions& options);
 
 }  // namespace millrace

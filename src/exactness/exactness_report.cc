@@ -51,7 +51,7 @@ std::string verdict(const ExactnessResult& result) {
                                       logprobs ? "tokens, text and log-probabilities" : "text")
                         : fmt::format("{} of {} answers differ from the first one", different, same + different);
   if (failed > 0) out += fmt::format("; {} requests failed", failed);
-  if (!result.complete) out += "; interrupted before the end";
+  if (!result.complete) out += result.error ? "; stopped by an error" : "; interrupted before the end";
   return out + "\n";
 }
 
@@ -91,9 +91,17 @@ std::string example_text(const WayResult& way, const ExactnessResult& result, co
 
 ReportJson answer_json(const CompletionAnswer& answer) {
   ReportJson tokens = ReportJson::array();
-  for (const AnsweredToken& token : answer.tokens)
-    tokens.push_back({{"token", token.text}, {"logprob", token.logprob ? ReportJson(*token.logprob) : ReportJson()}});
-  return {{"text", answer.text}, {"finish_reason", answer.finish}, {"tokens", std::move(tokens)}};
+  for (const AnsweredToken& token : answer.tokens) {
+    ReportJson top = ReportJson::array();
+    for (const auto& [text, logprob] : token.top) top.push_back({{"token", text}, {"logprob", logprob}});
+    tokens.push_back({{"token", token.text},
+                      {"logprob", token.logprob ? ReportJson(*token.logprob) : ReportJson()},
+                      {"top", std::move(top)}});
+  }
+  return {{"text", answer.text},
+          {"reasoning", answer.reasoning},
+          {"finish_reason", answer.finish},
+          {"tokens", std::move(tokens)}};
 }
 
 ReportJson cell_json(const WayCell& cell) {
@@ -148,9 +156,9 @@ ReportJson exactness_json(const ExactnessResult& result, const CheckedServer& se
                     {"example", way.example ? example_json(*way.example, server) : ReportJson()},
                     {"failure", way.failure.empty() ? ReportJson() : ReportJson(way.failure)}});
   }
-  return {{"url", server.address},       {"api", call_path(server.style.api)}, {"model", server.style.model},
-          {"same", result.same()},       {"different", result.different()},    {"failed", result.failed()},
-          {"complete", result.complete}, {"requests", std::move(requests)},    {"ways", std::move(ways)},
+  return {{"url", server.address},       {"api", completion_path(server.style.api)}, {"model", server.style.model},
+          {"same", result.same()},       {"different", result.different()},          {"failed", result.failed()},
+          {"complete", result.complete}, {"requests", std::move(requests)},          {"ways", std::move(ways)},
           {"notes", result.notes}};
 }
 

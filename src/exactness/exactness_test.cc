@@ -85,7 +85,7 @@ const WayResult& way_of(const ExactnessResult& result, const std::string& name) 
   return *std::ranges::find(result.ways, name, &WayResult::name);
 }
 
-const CheckedServer kServer{"http://host:1", {OpenAiApi::completions, "m", 3, true}, false};
+const CheckedServer kServer{"http://host:1", {CompletionApi::completions, "m", 3, true}, false};
 
 TEST(Exactness, ExactServerHasNoDifference) {
   FaultyServer server;
@@ -241,9 +241,39 @@ TEST(Exactness, FailuresAreCountedAndBounded) {
   EXPECT_NE(exactness_table(result, kServer).find("3 requests failed"), std::string::npos);
   FaultyServer broken;
   broken.refuses = [&](const CompletionCall&) { return broken.calls > 10; };
-  const auto stopped = check_exactness(broken, {});
-  ASSERT_FALSE(stopped.ok());
-  EXPECT_EQ(stopped.error().message, "8 requests failed; the last one: refused");
+  const ExactnessResult stopped = check(broken);
+  EXPECT_FALSE(stopped.complete);
+  EXPECT_EQ(stopped.failed(), 8);
+  ASSERT_TRUE(stopped.error);
+  EXPECT_EQ(stopped.error->kind, ErrorKind::unsupported);
+  EXPECT_EQ(stopped.error->message, "8 requests in a row failed; the last one: refused");
+  EXPECT_EQ(stopped.notes.front(), "stopped before the end: 8 requests in a row failed; the last one: refused");
+  EXPECT_NE(exactness_table(stopped, kServer).find("8 requests failed; stopped by an error"), std::string::npos);
+}
+
+TEST(Exactness, OnlyFailuresInARowStopTheCheck) {
+  FaultyServer server;
+  int64_t asked = 0;
+  server.refuses = [&](const CompletionCall&) { return ++asked > 10 && asked % 2 == 0; };
+  const ExactnessResult result = check(server);
+  EXPECT_TRUE(result.complete);
+  EXPECT_FALSE(result.error);
+  EXPECT_GT(result.failed(), 8);
+}
+
+TEST(Exactness, DifferencesAreKeptWhenTheServerOrItsRestartFails) {
+  FaultyServer server;
+  server.fault = [](const FaultyServer::Seen& s) { return s.call.stream; };
+  ExactnessOptions options;
+  options.restart = []() -> Result<void> { return Error::user("no luck"); };
+  const ExactnessResult result = check(server, options);
+  EXPECT_EQ(differing(result), std::set<std::string>{"streamed"});
+  EXPECT_FALSE(result.complete);
+  ASSERT_TRUE(result.error);
+  EXPECT_EQ(result.error->kind, ErrorKind::user);
+  EXPECT_EQ(result.ways.size(), 6u);
+  EXPECT_NE(exactness_table(result, kServer).find("note: stopped before the end: no luck"), std::string::npos);
+  EXPECT_EQ(exactness_json(result, kServer)["complete"], false);
 }
 
 TEST(Exactness, StopsOnRequest) {
@@ -254,6 +284,42 @@ TEST(Exactness, StopsOnRequest) {
   EXPECT_FALSE(result.complete);
   EXPECT_EQ(result.ways.size(), 3u);
   EXPECT_EQ(way_of(result, "again").cells.back().same, 1);
+}
+
+TEST(Exactness, AStoppedSearchKeepsTheWholeBatch) {
+  for (const int allowed : {0, 1, 4, 8}) {  // sendings of the search before the stop
+    FaultyServer server;
+    server.fault = [](const FaultyServer::Seen& s) { return s.batch.size() > 2; };
+    ExactnessOptions options;
+    int searched = 0;
+    double last = 0;
+    options.progress = [&](double fraction, const std::string& way) {
+      EXPECT_GE(fraction, last);
+      EXPECT_LT(fraction, 1);
+      last = fraction;
+      return way != "smallest example" || searched++ < allowed;
+    };
+    const ExactnessResult result = check(server, options);
+    EXPECT_FALSE(result.complete);
+    EXPECT_FALSE(result.error);
+    EXPECT_EQ(searched, allowed + 1);
+    EXPECT_EQ(result.ways.back().name, "batch");
+    const DifferenceExample& example = *result.ways.back().example;
+    EXPECT_TRUE(example.repeats);
+    EXPECT_EQ(example.companions.size(), 7u);
+    EXPECT_EQ(exactness_table(result, kServer).find("did not differ again"), std::string::npos);
+  }
+}
+
+TEST(Exactness, JsonHasReasoningAndTheLikeliestTokens) {
+  ExactnessResult result;
+  result.probes = make_probes({});
+  result.reference.resize(result.probes.size());
+  result.reference[0].reasoning = "hm";
+  result.reference[0].tokens = {{"a", -0.5, {{"a", -0.5}, {"b", -1.25}}}};
+  const auto answer = exactness_json(result, kServer)["requests"][0]["answer"];
+  EXPECT_EQ(answer["reasoning"], "hm");
+  EXPECT_EQ(answer["tokens"][0]["top"].dump(), R"([{"token":"a","logprob":-0.5},{"token":"b","logprob":-1.25}])");
 }
 
 TEST(SmallestSet, FindsPairsWithinItsTests) {

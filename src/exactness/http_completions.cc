@@ -19,15 +19,14 @@ constexpr size_t kMaxListedModels = 8;  // in an error
 constexpr int64_t kMaxListDepth = 32;
 constexpr auto kReadyPause = std::chrono::milliseconds(300);
 constexpr double kListSeconds = 30;
+constexpr double kReadySeconds = 2;  // for one list of models of a server that restarts
 
 }  // namespace
 
 Result<std::unique_ptr<HttpCompletions>> HttpCompletions::connect(const HttpCompletionsOptions& options) {
   std::unique_ptr<HttpCompletions> server(new HttpCompletions(options));
   std::string& address = server->address_ = options.url;
-  while (address.ends_with('/')) address.pop_back();
   if (address.ends_with("/v1")) address.resize(address.size() - 3);
-  if (address.find("://") == std::string::npos) address = "http://" + address;
   MILLRACE_TRY_VOID(PostTarget::parse("--url", address, "/"));
   MILLRACE_TRY_VOID(server->choose_model());
   MILLRACE_TRY_VOID(server->choose_style());
@@ -35,7 +34,7 @@ Result<std::unique_ptr<HttpCompletions>> HttpCompletions::connect(const HttpComp
 }
 
 Result<CompletionAnswer> HttpCompletions::answer_one(const CompletionCall& call) const {
-  MILLRACE_TRY(const PostTarget target, PostTarget::parse("--url", address_ + call_path(style_.api), ""));
+  MILLRACE_TRY(const PostTarget target, PostTarget::parse("--url", address_ + completion_path(style_.api), ""));
   HttpHeaders headers;
   if (!options_.key.empty()) headers.emplace_back("Authorization", "Bearer " + options_.key);
   MILLRACE_TRY(const PostReply reply,
@@ -64,12 +63,12 @@ std::vector<Result<CompletionAnswer>> HttpCompletions::answer(std::span<const Co
   return answers;
 }
 
-Result<std::vector<std::string>> HttpCompletions::list_models() const {
+Result<std::vector<std::string>> HttpCompletions::list_models(double timeout_seconds) const {
   MILLRACE_TRY(const HubUrl url, parse_hub_url(address_ + "/v1/models"));
   std::string body;
   HttpGet get;
   get.bearer = options_.key;
-  get.timeout_seconds = kListSeconds;
+  get.timeout_seconds = timeout_seconds;
   get.body = [&](const HttpAnswer&, std::string_view bytes) {
     body += bytes;
     return body.size() <= kMaxAnswerBytes;
@@ -88,7 +87,7 @@ Result<std::vector<std::string>> HttpCompletions::list_models() const {
 
 // A server may lack the list of models, or accept other forms of their names.
 Result<void> HttpCompletions::choose_model() {
-  MILLRACE_TRY(models_, list_models());
+  MILLRACE_TRY(models_, list_models(kListSeconds));
   style_.model = !options_.model.empty() ? options_.model : models_.empty() ? "" : models_.front();
   if (options_.model.empty() && models_.size() > 1)
     notes_.push_back(fmt::format("the server has {} models; this is about the first one, {}; --model chooses another",
@@ -97,9 +96,9 @@ Result<void> HttpCompletions::choose_model() {
 }
 
 Result<void> HttpCompletions::choose_style() {
-  auto tried = try_fields(options_.api.value_or(OpenAiApi::completions));
+  auto tried = try_fields(options_.api.value_or(CompletionApi::completions));
   if (tried.ok() || tried.error().kind != ErrorKind::unsupported) return tried;
-  if (!options_.api && try_fields(OpenAiApi::chat).ok()) {
+  if (!options_.api && try_fields(CompletionApi::chat).ok()) {
     notes_.push_back("the server has no /v1/completions for this model: requests are chats of one message");
     return {};
   }
@@ -110,7 +109,7 @@ Result<void> HttpCompletions::choose_style() {
 }
 
 // Leaves out the fields that are not in every server, one after the other, until the server accepts the request.
-Result<void> HttpCompletions::try_fields(OpenAiApi api) {
+Result<void> HttpCompletions::try_fields(CompletionApi api) {
   style_.api = api;
   CompletionCall call;
   call.prompt = "Hello";
@@ -135,10 +134,12 @@ Result<void> HttpCompletions::try_fields(OpenAiApi api) {
   return *first;
 }
 
-Result<void> HttpCompletions::wait_until_ready(std::chrono::milliseconds limit) const {
+Result<void> HttpCompletions::wait_until_ready(std::chrono::milliseconds limit,
+                                               const std::function<bool()>& wanted) const {
   const auto until = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    auto listed = list_models();
+    if (!wanted()) return Error::cancelled("interrupted");
+    const auto listed = list_models(kReadySeconds);
     if (listed.ok()) return {};
     if (std::chrono::steady_clock::now() >= until)
       return network_error(fmt::format("{}: not ready {} s after the restart: {}", address_, limit.count() / 1000,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +14,10 @@
 namespace millrace {
 
 struct HttpCompletionsOptions {
-  std::string url;               // "http://localhost:8000", with or without /v1
-  std::string key;               // "": no Authorization
-  std::string model;             // "": the first one that the server lists
-  std::optional<OpenAiApi> api;  // none: completions; chat if the server does not have them
+  std::string url;                   // "http://localhost:8000", with or without /v1 at the end
+  std::string key;                   // "": no Authorization
+  std::string model;                 // "": the first one that the server lists
+  std::optional<CompletionApi> api;  // none: completions; chat if the server does not have them
   std::chrono::milliseconds call_limit{120 * 1000};
 };
 
@@ -29,8 +30,9 @@ class HttpCompletions : public CompletionServer {
   std::vector<Result<CompletionAnswer>> answer(std::span<const CompletionCall> calls) override;
   bool can_skip_cache() const override { return style_.can_skip_cache; }
 
-  // Waits until the server lists its models. Errors: network (not within `limit`).
-  Result<void> wait_until_ready(std::chrono::milliseconds limit) const;
+  // Waits until the server lists its models. `wanted` is called before each try, which ends after 2 s without data. If
+  // it returns false, the wait ends. Errors: network (not within `limit`), cancelled.
+  Result<void> wait_until_ready(std::chrono::milliseconds limit, const std::function<bool()>& wanted) const;
   const CallStyle& style() const { return style_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::string& address() const { return address_; }  // "http://localhost:8000"
@@ -38,10 +40,10 @@ class HttpCompletions : public CompletionServer {
  private:
   explicit HttpCompletions(HttpCompletionsOptions options) : options_(std::move(options)) {}
   Result<CompletionAnswer> answer_one(const CompletionCall& call) const;
-  Result<std::vector<std::string>> list_models() const;
+  Result<std::vector<std::string>> list_models(double timeout_seconds) const;
   Result<void> choose_model();
   Result<void> choose_style();
-  Result<void> try_fields(OpenAiApi api);
+  Result<void> try_fields(CompletionApi api);
 
   HttpCompletionsOptions options_;
   std::string address_;

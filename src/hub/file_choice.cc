@@ -3,16 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 namespace millrace {
 namespace {
-
-std::string upper(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
-  return out;
-}
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
@@ -32,7 +25,7 @@ bool is_gguf(const std::string& file) {
 
 // "model-Q4_K_M.gguf", "Q4_K_M/model-00001-of-00002.gguf" have the tag Q4_K_M; "model-IQ4_K_M.gguf" does not.
 bool has_tag(const std::string& file, const std::string& tag) {
-  const std::string text = upper(file);
+  const std::string text = upper_case(file);
   for (size_t at = text.find(tag); at != std::string::npos; at = text.find(tag, at + 1)) {
     const auto separates = [&](size_t i) { return std::string_view("-._/").find(text[i]) != std::string_view::npos; };
     if ((at == 0 || separates(at - 1)) && at + tag.size() < text.size() && separates(at + tag.size())) return true;
@@ -70,6 +63,12 @@ FileChoice folder_choice(const std::vector<std::string>& all) {
 
 }  // namespace
 
+std::string upper_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+  return out;
+}
+
 Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::string& wanted) {
   std::vector<std::string> ggufs;
   std::ranges::copy_if(all, std::back_inserter(ggufs), is_gguf);
@@ -77,7 +76,7 @@ Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::
   if (!wanted.empty()) {
     if (std::ranges::find(all, wanted) != all.end()) return gguf_choice(all, wanted);
     for (const std::string& file : ggufs)
-      if (has_tag(file, upper(wanted))) return gguf_choice(all, file);
+      if (has_tag(file, upper_case(wanted))) return gguf_choice(all, file);
     std::string available;
     for (size_t i = 0; i < std::min<size_t>(ggufs.size(), 20); ++i) available += (i == 0 ? "" : ", ") + ggufs[i];
     return Error::user(fmt::format("file: '{}' does not exist; available: {}", wanted,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -18,5 +19,7 @@ struct FileChoice {
 // safetensors with their configuration and tokenizer. A split GGUF includes all its parts. Errors: user; the message
 // lists the available files.
 Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::string& wanted);
+
+std::string upper_case(std::string_view text);  // a to z only
 
 }  // namespace millrace

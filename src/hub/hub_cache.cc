@@ -18,15 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 fs::path home() {
-  if (const std::string set = variable("HF_HOME"); !set.empty()) return set;
-  const std::string cache = variable("XDG_CACHE_HOME");
-  return (cache.empty() ? fs::path(variable("HOME")) / ".cache" : fs::path(cache)) / "huggingface";
+  if (const std::string set = environment_text("HF_HOME"); !set.empty()) return set;
+  const std::string cache = environment_text("XDG_CACHE_HOME");
+  return (cache.empty() ? fs::path(environment_text("HOME")) / ".cache" : fs::path(cache)) / "huggingface";
 }
 
 std::string first_line(const fs::path& path) {
@@ -51,6 +46,11 @@ Error failed_at(const fs::path& path, const std::string& why) {
 }
 
 }  // namespace
+
+std::string environment_text(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
 
 Result<HubName> parse_hub_name(std::string_view text) {
   const Error bad =
@@ -88,8 +88,8 @@ bool is_hash(std::string_view text) {
 }
 
 HubCache::HubCache(std::string folder) : folder_(std::move(folder)) {
-  if (folder_.empty()) folder_ = variable("HF_HUB_CACHE");
-  if (folder_.empty()) folder_ = variable("HUGGINGFACE_HUB_CACHE");
+  if (folder_.empty()) folder_ = environment_text("HF_HUB_CACHE");
+  if (folder_.empty()) folder_ = environment_text("HUGGINGFACE_HUB_CACHE");
   if (folder_.empty()) folder_ = home() / "hub";
 }
 
@@ -152,19 +152,19 @@ Result<void> HubCache::link(const std::string& name, const std::string& commit, 
 }
 
 std::string hub_token() {
-  if (const std::string token = variable("HF_TOKEN"); !token.empty()) return token;
-  const std::string path = variable("HF_TOKEN_PATH");
+  if (const std::string token = environment_text("HF_TOKEN"); !token.empty()) return token;
+  const std::string path = environment_text("HF_TOKEN_PATH");
   const std::string token = first_line(path.empty() ? home() / "token" : fs::path(path));
   return std::ranges::all_of(token, [](char c) { return c > ' ' && c < 0x7F; }) ? token : "";
 }
 
 bool hub_offline() {
-  const std::string set = variable("HF_HUB_OFFLINE");
+  const std::string set = environment_text("HF_HUB_OFFLINE");
   return set == "1" || set == "true" || set == "TRUE" || set == "yes" || set == "YES" || set == "on" || set == "ON";
 }
 
 std::string hub_endpoint() {
-  std::string set = variable("HF_ENDPOINT");
+  std::string set = environment_text("HF_ENDPOINT");
   while (set.ends_with('/')) set.pop_back();
   return set.empty() ? "https://huggingface.co" : set;
 }

@@ -62,6 +62,8 @@ class HubCache {
   std::filesystem::path folder_;
 };
 
+std::string environment_text(const char* name);  // value of an environment variable; "": it is not set
+
 // Returns $HF_TOKEN, or the contents of the file $HF_TOKEN_PATH, or of the cache's token file; "": no token.
 std::string hub_token();
 bool hub_offline();          // $HF_HUB_OFFLINE

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
-#include <iterator>
 
+#include "hub/file_choice.h"
 #include "hub/hub_cache.h"
+#include "hub/model_store.h"
 
 namespace millrace {
 namespace {
@@ -80,19 +80,15 @@ constexpr Known kKnown[] = {
     {"all-minilm:22m", "second-state/All-MiniLM-L6-v2-Embedding-GGUF:Q8_0", kLatest},
 };
 
-constexpr size_t kMaxName = 128;  // bytes of a short name
+constexpr size_t kMaxName = 128;                // bytes of a short name
+constexpr int64_t kMaxFile = int64_t{1} << 20;  // bytes of a user's file
 
-std::string environment_text(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-std::string with_case(std::string_view text, bool upper) {
+// The spelling of a short name in the table: lower case, without ":latest".
+std::string canonical_short_name(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (upper && c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
-    if (!upper && c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
-  }
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+  if (out.ends_with(":latest")) out.resize(out.size() - 7);
   return out;
 }
 
@@ -112,9 +108,9 @@ std::optional<std::string> quoted_text(std::string_view text) {
 // "q8_0" -> "Q8_0", "fp16" -> "F16"; "": the word names no quantization.
 std::string quantization_in(std::string_view word) {
   if (word == "fp16" || word == "f16") return "F16";
-  if (word == "bf16" || word == "mxfp4") return with_case(word, true);
+  if (word == "bf16" || word == "mxfp4") return upper_case(word);
   const std::string_view digits = word.substr(word.starts_with("iq") ? 2 : word.starts_with('q') ? 1 : word.size());
-  return !digits.empty() && digits[0] >= '1' && digits[0] <= '8' ? with_case(word, true) : "";
+  return !digits.empty() && digits[0] >= '1' && digits[0] <= '8' ? upper_case(word) : "";
 }
 
 std::optional<std::string> model_called(std::string_view name, const std::vector<ShortName>& all) {
@@ -150,11 +146,12 @@ Result<std::vector<ShortName>> parse_short_names(std::string_view text, const st
     const size_t equals = one.find('=');
     if (equals == std::string_view::npos) return bad;
     const std::string_view key = trimmed_entry(one.substr(0, equals));
-    const std::string name = with_case(quoted_text(key).value_or(std::string(key)), false);
-    const auto model = quoted_text(trimmed_entry(one.substr(equals + 1)));
-    if (!model || name.empty() || name.size() > kMaxName || name.find('/') != std::string::npos) return bad;
-    if (!parse_hub_name(*model).ok()) return bad;
-    out.push_back({.name = name, .model = *model, .from_user = true});
+    const std::string name = canonical_short_name(quoted_text(key).value_or(std::string(key)));
+    const auto value = quoted_text(trimmed_entry(one.substr(equals + 1)));
+    if (!value || name.empty() || name.size() > kMaxName || name.find('/') != std::string::npos) return bad;
+    const std::string model = canonical_model_name(*value);
+    if (!parse_hub_name(model).ok()) return bad;
+    out.push_back({.name = name, .model = model, .from_user = true});
   }
   return out;
 }
@@ -163,7 +160,11 @@ Result<std::vector<ShortName>> short_names() {
   std::vector<ShortName> out;
   const fs::path path = short_names_file();
   if (std::ifstream file(path, std::ios::binary); file) {
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    std::string text(static_cast<size_t>(kMaxFile) + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (file.gcount() > kMaxFile)
+      return Error::user(fmt::format("{}: is larger than {} KiB; a line is one name", path.string(), kMaxFile >> 10));
+    text.resize(static_cast<size_t>(file.gcount()));
     MILLRACE_TRY(out, parse_short_names(text, path.string()));
   }
   const size_t own = out.size();
@@ -180,8 +181,7 @@ Result<std::vector<ShortName>> short_names() {
 
 std::optional<std::string> find_short_name(std::string_view name, const std::vector<ShortName>& all) {
   if (name.empty() || name.size() > kMaxName || name.find('/') != std::string_view::npos) return std::nullopt;
-  std::string wanted = with_case(name, false);
-  if (wanted.ends_with(":latest")) wanted.resize(wanted.size() - 7);
+  std::string wanted = canonical_short_name(name);
   if (auto model = model_called(wanted, all)) return model;
   if (wanted.find(':') == std::string::npos) return std::nullopt;
   const size_t dash = wanted.rfind('-');

@@ -34,7 +34,8 @@ std::filesystem::path short_names_file();
 // Parses the text of a user's file. `path`: named in errors. Errors: user (a line that is no entry).
 Result<std::vector<ShortName>> parse_short_names(std::string_view text, const std::string& path);
 
-// Returns the user's entries, then those of the table that they do not replace. Errors: as parse_short_names.
+// Returns the user's entries, then those of the table that they do not replace. Errors: as parse_short_names, and user
+// (the file is larger than 1 MiB).
 Result<std::vector<ShortName>> short_names();
 
 // Returns "OWNER/NAME:QUANT" for a short name in any case; nullopt: it is none. A tag may end in a quantization:

@@ -73,6 +73,24 @@ TEST(ShortNames, TheUsersFileAddsAndReplaces) {
   EXPECT_EQ(model_of("qwen3:0.6b"), "unsloth/Qwen3-0.6B-GGUF:Q4_K_M");
 }
 
+TEST(ShortNames, NamesAndModelsOfTheUsersFileMayHaveTheirLongForm) {
+  const UserFile own(
+      "\"mini:latest\" = \"me/small\"\n\"hfm:1b\" = \"hf:me/small:Q8_0\"\n\"h:1b\" = \"hf.co/me/h:F16\"\n");
+  EXPECT_EQ(model_of("mini"), "me/small");
+  EXPECT_EQ(model_of("mini:latest"), "me/small");
+  EXPECT_EQ(model_of("hfm:1b"), "me/small:Q8_0");
+  EXPECT_EQ(model_of("hfm:1b-q4_0"), "me/small:Q4_0");
+  EXPECT_EQ(model_of("h:1b"), "me/h:F16");
+  EXPECT_FALSE(parse_short_names("\":latest\" = \"me/small\"", "f.toml").ok());
+}
+
+TEST(ShortNames, AFileThatIsTooLargeIsRefused) {
+  const UserFile full(std::string(size_t{1} << 20, '\n'));
+  EXPECT_EQ(model_of("qwen3:0.6b"), "unsloth/Qwen3-0.6B-GGUF:Q4_K_M");
+  const UserFile larger(std::string((size_t{1} << 20) + 1, '\n'));
+  EXPECT_NE(model_of("qwen3:0.6b").find("is larger than"), std::string::npos) << model_of("qwen3:0.6b");
+}
+
 TEST(ShortNames, ErrorsNameFileAndLine) {
   for (const char* bad : {"\nnonsense\n", "\nx = unquoted/name\n", "\nx = \"no-owner\"\n", "\na/b = \"c/d\"\n"}) {
     const auto read = parse_short_names(bad, "f.toml");

@@ -138,12 +138,6 @@ std::vector<BlockId> PrefixIndex::share(std::span<const TokenId> tokens, uint64_
   return blocks;
 }
 
-void PrefixIndex::replace_state(std::span<const TokenId> tokens, uint64_t tenant) {
-  const std::vector<Node> path = path_of(tokens, tenant);
-  if (std::ssize(path) * pool_.layout().block_tokens == std::ssize(tokens) && !path.empty())
-    states_.replace(path.back());
-}
-
 void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlocks> groups) {
   std::vector<BlockId>& windows = entries_[static_cast<size_t>(node)].windows;
   for (size_t g = 1; g < groups.size(); ++g) {

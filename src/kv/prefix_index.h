@@ -43,7 +43,7 @@ struct PrefixStats {
   int64_t queries = 0;       // lookups
   int64_t query_tokens = 0;  // in all lookups
   int64_t hit_tokens = 0;    // requested tokens that were found in the index
-  int64_t hashed = 0;        // blocks whose keys were computed
+  int64_t hashed = 0;        // blocks whose keys were computed; for tests
   PrefixTreeStats blocks;
 };
 
@@ -114,14 +114,13 @@ class PrefixIndex {
   bool store_state(std::span<const TokenId> tokens, uint64_t tenant, std::span<const float> state);
   // Variants for nodes that insert_groups() has just returned. The state is behind the block of the last one.
   bool store_state_behind(std::span<const PrefixTree::Node> path, std::span<const float> state);
+  // The node's stream has stored a later state: drops the copy behind the node if only that stream has used it.
   void replace_state_behind(PrefixTree::Node node) { states_.replace(node); }
   const PrefixKey& key_of(PrefixTree::Node node) const { return entries_[static_cast<size_t>(node)].key; }
   // Variant for a lent slot (PrefixStates::lend()) that holds the state. It becomes the copy, or is taken back.
   void adopt_state(std::span<const TokenId> tokens, uint64_t tenant, StateId slot);
   // Blocks [first, end) of `tokens`, which are all indexed; adds one reference to each. Does not count as a use.
   std::vector<BlockId> share(std::span<const TokenId> tokens, uint64_t tenant, int64_t first, int64_t end);
-  // The stream of these tokens has stored a later state: drops the copy behind them if only that stream has used it.
-  void replace_state(std::span<const TokenId> tokens, uint64_t tenant);
 
   // Evicts up to `count` blocks that only the index references, in the evictor's order. Returns the number evicted; it
   // is less than `count` only when there are no more such blocks.

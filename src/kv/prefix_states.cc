@@ -93,8 +93,8 @@ void PrefixStates::add(std::span<const Node> path, int64_t tokens, StateId slot)
   ++stats_.stored;
 }
 
-// Copies below the new one have it above them from now on; those had the same copy above them as the new one. A walk
-// towards the root ends at a node that an earlier walk has visited, so no node is visited twice.
+// Makes `copy` the copy above every copy below it. Only copies with the same `above` as `copy` can be below it. Each
+// walk towards the root ends at a node that an earlier walk visited, so no node is visited twice.
 void PrefixStates::put_above(const Copy& copy) {
   if (tree_.children(copy.node) == 0) return;
   visits_.resize(static_cast<size_t>(tree_.slots()));

@@ -23,7 +23,7 @@ struct PrefixStateStats {
   int64_t replaced = 0;  // dropped because their stream stored a later one
   int64_t evicted = 0;   // dropped for another copy, or with the block before them
   int64_t hits = 0;
-  int64_t walked = 0;  // nodes that were visited to find the copies below new ones
+  int64_t walked = 0;  // nodes that were visited to find the copies below new ones; for tests
 };
 
 // The values of one slot, of all layers.
@@ -58,7 +58,7 @@ class PrefixStates {
   // Copies a state to a slot that the caller holds until take_back(), for a point that is no multiple of the stride. If
   // the slots are all taken, one copy is evicted. Returns kNone if there are no slots.
   StateId lend(std::span<const float> state);
-  StateId lend();  // a slot with any values, which the caller fills
+  StateId lend();  // variant that leaves the slot's values to the caller
   void take_back(StateId slot);
 
   int64_t size() const { return static_cast<int64_t>(copies_.size()); }
@@ -74,7 +74,7 @@ class PrefixStates {
     StateUse use;
   };
   int64_t index_of(Node node) const;
-  bool use_again(Node node);  // false: the node has no copy
+  bool use_again(Node node);  // counts as a use of the node's copy; returns false if it has none
   void add(std::span<const Node> path, int64_t tokens, StateId slot);
   void put_above(const Copy& copy);
   void evict(size_t index);

@@ -73,6 +73,11 @@ class PrefixStateTest : public ::testing::Test {
       EXPECT_TRUE(index_->store_state(tokens.first(static_cast<size_t>(point)), 0, own()));
     }
   }
+  // The stream of these tokens has stored a later state.
+  void replace(std::span<const TokenId> tokens) {
+    std::vector<BlockId> blocks(tokens.size() / kBlock, -1);
+    index_->replace_state_behind(index_->insert_groups(tokens, std::vector{PrefixBlocks{blocks}}).back());
+  }
   std::span<const float> own() { return slot_values(pool_->states(), own_); }
   // The number behind which the prompt continues; 0: there is none.
   int64_t found(std::span<const TokenId> tokens) {
@@ -176,7 +181,7 @@ TEST_F(PrefixStateTest, EvictedCopiesAreHandedOn) {
   compute(a, {8, 16});
   compute(b, {12});
   EXPECT_EQ(left, (std::vector<std::pair<uint64_t, float>>{{keys[1].key.low, 8}})) << "displaced";
-  index_->replace_state(std::span(b).first(12), 0);
+  replace(std::span(b).first(12));
   EXPECT_EQ(left.size(), 1u) << "replaced";
   EXPECT_EQ(index_->evict(8), 8);
   EXPECT_EQ(left.size(), 2u);
@@ -246,15 +251,15 @@ TEST_F(PrefixStateTest, ReplacedCopiesStayWhereOthersUseThem) {
   start("last", 8);
   auto tokens = text(0, 24), other = text(0, 24);
   compute(tokens, {8, 16});
-  index_->replace_state(std::span(tokens).first(8), 0);
+  replace(std::span(tokens).first(8));
   EXPECT_EQ(found(std::span(tokens).first(12)), 0);
   EXPECT_EQ(index_->states().stats().replaced, 1);
   EXPECT_EQ(found(tokens), 16);
-  index_->replace_state(std::span(tokens).first(16), 0);
+  replace(std::span(tokens).first(16));
   EXPECT_EQ(found(tokens), 16) << "a prompt has continued from it";
   other[10] = 99;
   compute(other, {8});
-  index_->replace_state(std::span(tokens).first(8), 0);
+  replace(std::span(tokens).first(8));
   EXPECT_EQ(index_->states().size(), 2) << "two paths continue it";
 }
 

@@ -15,10 +15,11 @@ struct JsonLimits {
   size_t depth = 64;
   size_t keys = 4096;  // maximum per object; limited because an ordered object is searched key by key
   bool refuse_duplicates = false;
-  bool may_be_list = false;  // the text may be a list in place of an object
+  bool may_be_list = false;  // true: a list is accepted in place of the object
 };
 
-// Checks that `text` is an object within `limits`. Errors: corrupt; the message has `file`, the offset and the reason.
+// Checks that `text` is an object, or a list if `may_be_list`, within `limits`. Errors: corrupt; the message has
+// `file`, the offset and the reason.
 Result<void> check_json_object(std::string_view text, const std::string& file, const JsonLimits& limits);
 
 // Calls check_json_object(), then parses the text.

@@ -31,7 +31,8 @@ struct Arch {
   std::string_view name;                      // GGUF's general.architecture
   std::vector<std::string_view> huggingface;  // class names in config.json's architectures
   std::string_view huggingface_type;          // config.json's model_type; used if no class is named
-  // Returns true if a folder of one of these classes belongs to the family. Null: all do that no other family claims.
+  // Returns true if a folder of one of these classes belongs to this family. Null: the family takes the folders that no
+  // other family claims.
   bool (*claims)(const nlohmann::ordered_json& config) = nullptr;
   std::string_view summary;
   std::string_view paper;

@@ -14,7 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxLabels = 1024;
-constexpr int64_t kRankPooling = 4;  // frozen: llama.cpp's
 constexpr const char* kOut = "cls.output.weight";
 
 bool is_ranker(const ModelFiles& files) {
@@ -125,6 +124,9 @@ Result<RankingHead> RankingHead::of_tokens(const ModelFiles& files, const ArchSp
   const char* const name = loader.find("output.weight") ? "output.weight" : "token_embd.weight";
   RankingHead head;
   for (const int32_t token : {relevant, other}) {
+    if (token < 0 || token >= spec.vocab)
+      return Error::unsupported(
+          fmt::format("{}: token {} has no row in the output head, which has {}", files.path, token, spec.vocab));
     MILLRACE_TRY(const Weight row, loader.rows_of(name, spec.vocab, token, 1, spec.width));
     if (row.parts || row.codebook || row.column_format || !row.scales.values.empty())
       return Error::unsupported(

@@ -21,6 +21,9 @@
 
 namespace millrace {
 
+// ARCH.pooling_type of GGUF files with a ranking head; frozen: llama.cpp's.
+inline constexpr int64_t kRankPooling = 4;
+
 class RankingHead {
  public:
   // Null if the files have none: GGUF must have `pooling_type` 4 and cls.output.weight, a folder must be of a class
@@ -28,7 +31,8 @@ class RankingHead {
   // from the files, because it has only some thousand numbers.
   static Result<std::optional<RankingHead>> read(const ModelFiles& files, const ArchSpec& spec);
   // The head that compares the logits of two tokens, from the output head of a decoder: relevant() is the first token.
-  // Errors: unsupported (an encoder, or an output head whose rows cannot be read alone).
+  // Errors: unsupported (an encoder, a token outside the vocabulary, or an output head whose rows cannot be read
+  // alone).
   static Result<RankingHead> of_tokens(const ModelFiles& files, const ArchSpec& spec, int32_t relevant, int32_t other);
 
   const std::vector<std::string>& labels() const { return labels_; }  // "" if the files do not name them

@@ -8,6 +8,7 @@
 #include "base/ordered_json.h"
 #include "base/work_limits.h"
 #include "loader/model_folder.h"
+#include "models/ranking_head.h"
 #include "run/language_model.h"
 #include "text/template/chat_messages.h"
 #include "text/unicode.h"
@@ -19,7 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kQuery = "{query}", kDocument = "{document}", kInstruction = "{instruction}";
 constexpr const char* kTemplate = "rerank";
-constexpr int kRankPooling = 4;  // frozen: llama.cpp's
 
 // In one pass, so that {document} in a query is not replaced.
 std::string filled(std::string_view words, std::initializer_list<std::pair<std::string_view, std::string_view>> texts) {

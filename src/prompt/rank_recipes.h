@@ -1,5 +1,5 @@
-// RankRecipe: how a published reranker without a ranking head is asked. Its last token's logits of two words tell
-// whether a document answers a query.
+// RankRecipe: prompt and answer words of a published reranker without a ranking head. The logits of two words after the
+// last token are the score.
 #pragma once
 
 #include <string>

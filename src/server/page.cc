@@ -46,7 +46,8 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");
   const std::string wanted = query_value(call.request.query, "model");
-  const auto model = wanted == LiveFeed::kAllModels ? wanted : call.service.models().resolve(wanted);
+  auto model = wanted == LiveFeed::kAllModels ? wanted : call.service.models().resolve(wanted);
+  if (!model && wanted.empty()) model = LiveFeed::kAllModels;  // no model is served yet
   if (!model) return call.service.no_such_model(wanted);
   if (call.service.feed().watch(exchange, std::move(head), *model)) return std::nullopt;
   return ApiError{ApiErrorKind::overloaded,

@@ -242,12 +242,14 @@ Result<std::vector<AppliedTechnique>> apply_with(std::span<const TechniqueUse> u
 
 }  // namespace
 
-std::string families_in(std::string_view place) {
+std::vector<std::string_view> family_names_in(std::string_view place) {
   std::vector<std::string_view> out;
   for (const UseFamily& family : use_families())
     if (std::ranges::find(family.places, place) != family.places.end()) out.push_back(family.name);
-  return list_of(out);
+  return out;
 }
+
+std::string families_in(std::string_view place) { return list_of(family_names_in(place)); }
 
 Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   const size_t equals = text.find('='), colon = text.find(':');

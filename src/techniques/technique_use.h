@@ -41,7 +41,8 @@ inline constexpr std::string_view kInRequest = "a request";
 // drafter=none, prompt=none. It leaves out what the server, the config file or the model's defaults would choose.
 inline constexpr std::string_view kNoTechnique = "none";
 
-// Families that apply in `place`, "policy, kv_format".
+// Families that apply in `place`, and the same as one text, "policy, kv_format".
+std::vector<std::string_view> family_names_in(std::string_view place);
 std::string families_in(std::string_view place);
 
 // Errors (user): malformed, unknown family, member or option, a value out of bounds, a family that does not apply in

@@ -3,6 +3,8 @@
 Its alphabet is printable ASCII, space and newline only (so that embeddings stay small); bytes outside it have no token.
 """
 import json
+import math
+import re
 
 SPECIALS = ["<|bos|>", "<|eos|>", "<|pad|>", "<|turn|>"]
 MERGES = ["Ġ t", "h e", "Ġ a", "i n", "r e", "o n", "Ġt he", "e r", "Ġ s", "a t", "Ġ w", "o u", "e n", "n d", "Ġ o",
@@ -16,7 +18,32 @@ CHAT_TEMPLATE = ("{{ bos_token }}{% for message in messages %}<|turn|>{{ message
                  "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}")
 NORMAL, CONTROL = 1, 3  # GGUF token types
 
+WORDS = re.compile(r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
+
 assert VOCAB_SIZE == 128
+
+
+def merge(symbols, ranks):
+    while True:
+        ranked = [(ranks.get(pair, math.inf), i) for i, pair in enumerate(zip(symbols, symbols[1:]))]
+        if not ranked or min(ranked)[0] == math.inf:
+            return symbols
+        at = min(ranked)[1]
+        symbols = symbols[:at] + [symbols[at] + symbols[at + 1]] + symbols[at + 2:]
+
+
+def tokenize(text, tokens=TOKENS, merges=MERGES, specials=SPECIALS):
+    """The ids of a text by BPE. Special tokens in the text are single ids."""
+    ids = {piece: i for i, piece in enumerate(tokens)}
+    ranks = {tuple(pair.split(" ")): i for i, pair in enumerate(merges)}
+    out = []
+    for part in re.split("(" + "|".join(map(re.escape, specials)) + ")", text):
+        if part in specials:
+            out.append(ids[part])
+            continue
+        for word in WORDS.findall(part):
+            out += [ids[piece] for piece in merge(list(word.replace(" ", "Ġ").replace("\n", "Ċ")), ranks)]
+    return out
 
 
 def tokenizer_json():

@@ -11,7 +11,6 @@ the last norm's output comes from golden_forward.py, whose output head is made t
 """
 import copy
 import json
-import math
 import pathlib
 import re
 
@@ -22,36 +21,13 @@ from golden_cases import CASES
 from golden_files import write_gguf, write_safetensors_folder
 from golden_forward import forward
 from golden_gguf import gguf_keys, gguf_tensors
-from golden_tokenizer import BOS, EOS, MERGES, PAD, SPECIALS, TOKENS, write_tokenizer
+from golden_tokenizer import BOS, EOS, PAD, TOKENS, tokenize, write_tokenizer
 from golden_weights import make_weights
 
 ROOT = pathlib.Path(__file__).resolve().parent / "reranker"
 TEMPLATE = "<|turn|>Is it so?\n<Query>: {query}\n<Document>: {document}<|eos|>\n<|turn|>"
 QUERY = "the hand in {document} and"
 DOCUMENTS = ["It is in the other hand.", "an old house on a hill", "and so on and on", "Yes: 42 {query}!\n\nWhat of it?", ""]
-IDS = {text: i for i, text in enumerate(TOKENS)}
-RANKS = {tuple(pair.split(" ")): i for i, pair in enumerate(MERGES)}
-WORDS = re.compile(r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
-
-
-def merge(symbols):
-    while True:
-        ranked = [(RANKS.get(pair, math.inf), i) for i, pair in enumerate(zip(symbols, symbols[1:]))]
-        if not ranked or min(ranked)[0] == math.inf:
-            return symbols
-        at = min(ranked)[1]
-        symbols = symbols[:at] + [symbols[at] + symbols[at + 1]] + symbols[at + 2:]
-
-
-def tokenize(text):
-    out = []
-    for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text):
-        if part in SPECIALS:
-            out.append(IDS[part])
-            continue
-        for word in WORDS.findall(part):
-            out += [IDS[piece] for piece in merge(list(word.replace(" ", "Ġ").replace("\n", "Ċ")))]
-    return out
 
 
 def fill(template, query, document):

@@ -9,7 +9,6 @@ al. 2025 (2506.05176) for the prompt and the score, the softmax of "yes" and "no
 import math
 import pathlib
 import random
-import re
 
 import golden_tokenizer as base
 from encoder_reference import add, attend, linear, rms_norm, rotate, silu
@@ -31,8 +30,6 @@ IDS = {text: i for i, text in enumerate(TOKENS)}
 YES, NO = IDS["yes"], IDS["no"]
 FIRST = len(TOKENS) - len(SPECIALS)
 BOS, EOS, PAD = FIRST, FIRST + 1, FIRST + 2
-RANKS = {tuple(pair.split(" ")): i for i, pair in enumerate(MERGES)}
-WORDS = re.compile(r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")
 
 CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "attention_dropout": 0.0,
           "bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD, "head_dim": 16, "hidden_act": "silu",
@@ -43,28 +40,9 @@ CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attenti
           "vocab_size": len(TOKENS)}
 
 
-def merge(symbols):
-    while True:
-        ranked = [(RANKS.get(pair, math.inf), i) for i, pair in enumerate(zip(symbols, symbols[1:]))]
-        if not ranked or min(ranked)[0] == math.inf:
-            return symbols
-        at = min(ranked)[1]
-        symbols = symbols[:at] + [symbols[at] + symbols[at + 1]] + symbols[at + 2:]
-
-
-def tokenize(text):
-    out = []
-    for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text):
-        if part in SPECIALS:
-            out.append(IDS[part])
-            continue
-        for word in WORDS.findall(part):
-            out += [IDS[piece] for piece in merge(list(word.replace(" ", "\u0120").replace("\n", "\u010a")))]
-    return out
-
-
 def prompt(query, document, instruction=INSTRUCTION):
-    return tokenize(f"{PREFIX}<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}{SUFFIX}")
+    text = f"{PREFIX}<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}{SUFFIX}"
+    return base.tokenize(text, TOKENS, MERGES, SPECIALS)
 
 
 def make_weights(seed):

@@ -155,7 +155,7 @@ TEST_P(RecurrentStore, ConversationsContinueFromAnswers) {
   expect(*open(storing(2)), turn, 64);
 }
 
-// What an answer of several and a beam search say does not depend on where their prompts come from.
+// Several answers and beam searches give the same tokens wherever their prompts are read from.
 TEST_P(RecurrentStore, AnswersAndBeams) {
   Request answers = branch(1, 0), beams = branch(2, 66);
   answers.n = 3;
@@ -306,11 +306,16 @@ TEST(RecurrentStoreOptions, AStoreNeedsSlotsForCopies) {
   ASSERT_TRUE(model);
   EngineOptions o = options();
   o.kv_ssd = ::testing::TempDir() + "recurrent_store_slots";
+  const auto refusal = [&] {
+    const auto core = EngineCore::create(model, o);
+    return core.ok() ? std::string() : core.error().message;
+  };
   o.kv_ssd_size = 20'000;
-  EXPECT_FALSE(EngineCore::create(model, o).ok()) << "not even one state fits";
+  EXPECT_NE(refusal().find("too small"), std::string::npos) << refusal();
   o.kv_ssd_size = 4 << 20;
+  EXPECT_EQ(refusal(), "");
   o.prefix_cache = false;
-  EXPECT_FALSE(EngineCore::create(model, o).ok());
+  EXPECT_EQ(refusal(), "KV store: holds blocks of the prefix cache, which is switched off");
 }
 
 }  // namespace

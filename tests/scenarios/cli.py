@@ -7,6 +7,9 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process  # noqa: E402,F401  it hides the developer's own config file and short names from the tests
+
 BINARY, SOURCE = sys.argv[1], sys.argv[2]
 FOLDER = os.path.join(SOURCE, "tests/golden/llama3")
 LLAMA = os.path.join(FOLDER, "model.gguf")

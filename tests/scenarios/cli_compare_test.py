@@ -129,7 +129,7 @@ class Compare(unittest.TestCase):
             running.send_signal(signal.SIGINT)
             output, errors = running.communicate(timeout=60)
         self.assertEqual(running.returncode, 130, errors.decode())
-        self.assertIn("Interrupted: the figures are of what every configuration had measured by then. "
+        self.assertIn("Interrupted: the figures cover only items that every configuration had measured. "
                       "The same command continues.", output.decode())
         self.assertRegex(output.decode(), r"\| plain +\| +0 ")
 
@@ -157,7 +157,7 @@ class Compare(unittest.TestCase):
                 (("--with", "kv_format=bf16", "--on", "speed"), "suite 'speed': there are perplexity"),
                 (("--with", "kv_format=bf16", "--on", "choice:/no/file"), "suite choice:/no/file: /no/file: cannot be opened"),
                 (("--with", "kv_format=bf16", "--on", "serve:/no/file"), "suite serve:/no/file: /no/file: cannot be opened"),
-                (("--base", "engine=llama_cpp:bin=/x", "--with", "plain"), "--base: must be a configuration of millrace")):
+                (("--base", "engine=llama_cpp:bin=/x", "--with", "plain"), "the base must be a configuration of millrace, ")):
             done = millrace("compare", *SMALL, *arguments)
             self.assertEqual(done.returncode, 3 if "/no/file" in message else 2, arguments)  # an input file is missing
             self.assertIn(message, done.stderr.decode())

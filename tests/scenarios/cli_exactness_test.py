@@ -4,10 +4,13 @@
 Usage: cli_exactness_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
 """
 
+import contextlib
 import http.server
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,10 +26,11 @@ FAST = ("--tokens", "4", "--words", "24", "--timeout", "60s")
 
 class FakeServer:
     """A server with OpenAI's API. `fault(call)` says whether an answer is wrong; `refuse(path, body, headers)` returns (status, message)
-    or None. A call has body, stream, batched, seen (how often its prompt came before)."""
+    or None. A call has body, stream, batched, seen (how often its prompt came before). `reasoning`: chats have a reasoning, and a fault
+    changes that instead of the tokens. `busy`: calls next to others have status 429."""
 
-    def __init__(self, fault=lambda call: False, refuse=lambda path, body, headers: None, logprobs=True):
-        self.fault, self.refuse, self.logprobs = fault, refuse, logprobs
+    def __init__(self, fault=lambda call: False, refuse=lambda path, body, headers: None, logprobs=True, reasoning=False, busy=False):
+        self.fault, self.refuse, self.logprobs, self.reasoning, self.busy = fault, refuse, logprobs, reasoning, busy
         self.lock, self.flying, self.seen, self.bodies = threading.Lock(), [], {}, []
         fake = self
 
@@ -38,11 +42,12 @@ class FakeServer:
 
             def send(self, status, kind, text):
                 data = text.encode()
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # an interrupted check hangs up
+                    self.send_response(status)
+                    self.send_header("Content-Type", kind)
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data)
 
             def refused(self, body):
                 refusal = fake.refuse(self.path, body, self.headers)
@@ -57,7 +62,7 @@ class FakeServer:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if not self.refused(body):
-                    self.send(200, *fake.answer(self.path, body))
+                    self.send(*fake.answer(self.path, body))
 
         self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
@@ -78,23 +83,28 @@ class FakeServer:
         time.sleep(0.05)
         with self.lock:
             self.flying.remove(call)
+        if self.busy and call["batched"]:
+            return 429, "application/json", json.dumps({"error": {"message": "one at a time"}})
         wrong = self.fault(call)
+        reasoning = f"let {'us' if wrong else 'me'} see" if self.reasoning else None
+        wrong = wrong and not self.reasoning
         tokens = [f" {sum(map(ord, prompt)) % 97 + i}{'x' if wrong and i >= 2 else ''}" for i in range(body["max_tokens"])]
 
-        def piece(some, finish):
+        def piece(some, finish, reasoning=None):
             logprobs = None
             if self.logprobs and chat:
                 logprobs = {"content": [{"token": token, "logprob": -0.5, "top_logprobs": []} for token in some]}
             elif self.logprobs:
                 logprobs = {"tokens": some, "token_logprobs": [-0.5] * len(some), "top_logprobs": [{token: -0.5} for token in some]}
             text = "".join(some)
-            holder = {"delta" if call["stream"] else "message": {"content": text}} if chat else {"text": text}
+            holder = {"delta" if call["stream"] else "message": {"content": text, "reasoning_content": reasoning}} if chat else {"text": text}
             return json.dumps({"choices": [{**holder, "logprobs": logprobs, "finish_reason": finish}]})
 
         if not call["stream"]:
-            return "application/json", piece(tokens, "length")
-        events = [piece([token], None) for token in tokens] + [piece([], "length"), "[DONE]"]
-        return "text/event-stream", "".join(f"data: {event}\n\n" for event in events)
+            return 200, "application/json", piece(tokens, "length", reasoning)
+        first, *others = tokens
+        events = [piece([first], None, reasoning), *(piece([token], None) for token in others), piece([], "length"), "[DONE]"]
+        return 200, "text/event-stream", "".join(f"data: {event}\n\n" for event in events)
 
     def __enter__(self):
         return self
@@ -144,6 +154,80 @@ class Exactness(unittest.TestCase):
                 self.assertIn("42 answers, all", self.check(server, "--restart-command", "true"))
                 self.assertIn("--restart-command: exit status 3: no luck", self.check(server, "--restart-command", "echo no luck >&2; exit 3", code=2))
                 self.assertIn("standard input has ended", self.check(server, "--restart-pause", code=2))
+                done = millrace("exactness", "--url", server.url, *FAST, "--restart-pause", stdin=b"ready\n")
+                self.assertEqual((done.returncode, b"42 answers, all" in done.stdout), (0, True), done.stderr.decode())
+
+    def test_differences_are_reported_when_later_requests_fail(self):
+        with FakeServer(lambda call: call["seen"] == 2, busy=True) as server:
+            result = json.loads(self.check(server, "--json", "--rounds", "4", code=7))
+            self.assertFalse(result["complete"])
+            self.assertGreater(result["different"], 0)
+            self.assertIn("stopped before the end: 8 requests in a row failed; the last one: the server is busy", "".join(result["notes"]))
+        with FakeServer(busy=True) as server:
+            done = millrace("exactness", "--url", server.url, *FAST, "--rounds", "4")
+            self.assertEqual(done.returncode, 5, done.stderr.decode())
+            self.assertIn("8 requests in a row failed", done.stderr.decode())
+            self.assertRegex(done.stdout.decode(), r"\d+ requests failed; stopped by an error")
+
+    def test_differences_are_reported_when_the_restart_fails(self):
+        for flags, message in (
+            (("--restart-command", "echo no luck >&2; exit 3"), "note: stopped before the end: --restart-command: exit status 3: no luck"),
+            (("--restart-command", "STOP", "--restart-wait", "1s"), "not ready 1 s after the restart"),
+        ):
+            with tempfile.TemporaryDirectory() as folder:
+                stopped = os.path.join(folder, "stopped")
+                flags = [f"touch {stopped}" if flag == "STOP" else flag for flag in flags]
+                with FakeServer(lambda call: call["stream"], lambda *_: (503, "loading") if os.path.exists(stopped) else None) as server:  # pylint: disable=cell-var-from-loop
+                    table = self.check(server, *flags, code=7)
+                    self.assertIn("DIFFERS", table)
+                    self.assertIn(message, table)
+
+    def interrupt_in_restart(self, server, started, code, *flags):
+        """Sends Ctrl-C once `started(process)` has returned. The process must end soon, with this exit status and a table."""
+        command = [BINARY, "exactness", "--url", server.url, *FAST, *flags]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                started(process)
+                process.send_signal(signal.SIGINT)
+                process.wait(timeout=30)  # the restart may take 300
+            finally:
+                process.kill()
+            table = process.stdout.read().decode()
+            self.assertEqual(process.returncode, code, table)
+            self.assertIn("interrupted before the end", table)
+            self.assertIn("after load", table)
+
+    def test_an_interrupted_restart_keeps_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stopped, polled = os.path.join(folder, "stopped"), threading.Event()
+
+            def loading(path, body, _):
+                if not os.path.exists(stopped):
+                    return None
+                polled.set()
+                return 503, "loading"
+
+            def wait_for_poll(_):
+                self.assertTrue(polled.wait(60))
+
+            with FakeServer(refuse=loading) as server:
+                self.interrupt_in_restart(server, wait_for_poll, 130, "--restart-command", f"touch {stopped}")
+        with FakeServer(lambda call: call["stream"]) as server:
+            self.interrupt_in_restart(server, self.wait_for_prompt, 7, "--restart-pause")
+
+    def wait_for_prompt(self, process):
+        said = b""
+        while b"press Enter: " not in said:
+            byte = process.stderr.read(1)
+            self.assertTrue(byte, said)
+            said += byte
+
+    def test_a_difference_of_reasoning_is_shown(self):
+        with FakeServer(lambda call: call["stream"], reasoning=True) as server:
+            table = self.check(server, "--api", "chat", code=7)
+            self.assertIn("reasoning from byte 4", table)
+            self.assertIn('byte 4 of the reasoning: "me see"', table)
+            self.assertIn('byte 4 of the reasoning: "us see"', table)
 
     def test_what_a_server_lacks_is_said(self):
         with FakeServer(logprobs=False) as server:

@@ -65,6 +65,34 @@ class ModelWords(unittest.TestCase):
         self.assertIn("-m names the model", self.refused("chat", LLAMA, "-m", LLAMA))
         self.assertIn("--document", self.refused("run", LLAMA, "ab", "--document", LLAMA))
 
+    def test_a_repeatable_flag_takes_one_value(self):
+        self.assertEqual(ask("--stop", "X", LLAMA, "ab")["prompt_tokens"], ask(LLAMA, "ab", "--stop", "X")["prompt_tokens"])
+        self.assertEqual(ask("--choice", "a,b", LLAMA, "ab")["text"], ask(LLAMA, "ab", "--choice", "a,b")["text"])
+        done = millrace("chat", "--stop", "X", LLAMA, *SHORT, stdin=b"ab cd\n")
+        self.assertEqual(done.stdout.decode(), ask(LLAMA, "ab cd")["text"] + "\n")
+        models = lambda server, key: server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})
+        with server_process.Server(BINARY, "--api-key", "k", "stories", model=None) as server:
+            self.assertEqual([one["id"] for one in json.loads(models(server, "k")[1])["data"]], ["stories"])
+            self.assertEqual(models(server, "stories")[0], 401)
+        with server_process.Server(BINARY, "-m", "lab", "stories", model=None) as server:
+            self.assertEqual([one["id"] for one in json.loads(server.ask("GET", "/v1/models")[1])["data"]], ["lab", "stories"])
+
+    def test_flags_that_a_conversation_does_not_use(self):
+        for name, *values in (("--json",), ("--json-schema", "{}"), ("--choice", "a,b"), ("--answers", "2"), ("--kv-save", "x"), ("--ignore-eos",),
+                              ("--document", LLAMA)):
+            screen, terminal = pty.openpty()
+            try:
+                done = subprocess.run([BINARY, "run", LLAMA, name, *values], stdin=terminal, capture_output=True, text=True, timeout=120, check=False)
+            finally:
+                os.close(screen)
+                os.close(terminal)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"run: {name}: needs a message after the model, or -p TEXT", done.stderr)
+
+    def test_words_without_text(self):
+        self.assertIn("write one after lab, or pipe it in", self.refused("run", "", ""))
+        self.assertIn("Usage: millrace serve [MODEL...] [FLAGS]", millrace("serve", "--help").stdout.decode())
+
     def test_unknown_models(self):
         self.assertIn("did you mean lab?", self.refused("run", "lba", "hello", code=3))
         self.assertIn("/nonexistent/x.gguf: no such file", self.refused("run", "/nonexistent/x.gguf", "hello", code=3))
@@ -165,6 +193,34 @@ class Settings(unittest.TestCase):
         done = self.call("run", "-m", LLAMA, "-p", "ab")
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"{path}:2: [run] tempp: no such flag", done.stderr)
+
+    def test_a_model_of_the_file_is_replaced(self):
+        """MODEL takes precedence over the file, as -m does."""
+        text = "".join(f'[{command}]\nmodel = "/nonexistent/x.gguf"\n' for command in ("run", "chat", "serve"))
+        path = write(self.folder.name, "millrace/config.toml", text)
+        done = self.call("run", LLAMA, "ab", *SHORT, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["prompt_tokens"], ask(LLAMA, "ab")["prompt_tokens"])
+        done = self.call("run", "-m", LLAMA, "ab", *SHORT, "--json")
+        self.assertEqual(json.loads(done.stdout)["prompt_tokens"], ask(LLAMA, "ab")["prompt_tokens"])
+        self.assertEqual(self.call("chat", LLAMA, *SHORT).returncode, 0)
+        self.assertIn("-m names the model", self.call("chat", LLAMA, "-m", LLAMA).stderr)
+        self.assertEqual(self.call("run", "-p", "ab").returncode, 3)  # the file's model
+        with server_process.Server(BINARY, "--config", path, "mine=" + LLAMA, model=None) as server:
+            self.assertEqual([one["id"] for one in json.loads(server.ask("GET", "/v1/models")[1])["data"]], ["mine"])
+
+    def test_a_damaged_file_is_reported(self):
+        path = write(self.folder.name, "millrace/config.toml", "[run]\ntempp = 1\n")
+        for command in (("help",), ("help", "run"), ("version",), ("completion", "bash"), ("man",), ("--version",), ("--help",), ("run", "--help"), ("run", "--help-all")):
+            done = self.call(*command)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+        done = self.call("doctor", "--quick", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {one["topic"]: one for one in json.loads(done.stdout)["findings"]}["config file"]
+        self.assertEqual(found["level"], "problem")
+        self.assertIn(f"{path}:2: [run] tempp: no such flag", found["text"])
+        self.assertEqual(self.call("list").returncode, 2)
+        self.assertEqual(self.call("run", "-m", LLAMA, "-p", "--help").returncode, 2)  # a value, not a flag
 
 
 if __name__ == "__main__":

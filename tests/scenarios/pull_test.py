@@ -192,7 +192,7 @@ class Pull(unittest.TestCase):
             self.assertEqual(self.pulled(hub, "Qwen3:0.6b-q8_0")["files"], ["Qwen3-0.6B-Q8_0.gguf"])
         done = self.call(None, "run", "-m", "qwen3:0.6b", "-p", "a", "-n", "2", "-t", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        with unittest.mock.patch.dict(os.environ, self.environment(None)):
+        with unittest.mock.patch.dict(os.environ, self.environment(None), clear=True):
             with server_process.Server(MILLRACE, "--store", "-m", "stories") as server:
                 status, text = server.ask("POST", "/api/generate", {"model": "qwen3:0.6b", "prompt": "a", "stream": False, "options": {"num_predict": 1}})
                 self.assertEqual(status, 200, text)
@@ -212,8 +212,12 @@ class Pull(unittest.TestCase):
                 self.assertIn("`millrace pull qwen3:0.6b` downloads it", done.stderr)
             self.assertIn("`millrace pull unsloth/Qwen3-0.6B-GGUF`", self.call(hub, "run", "unsloth/Qwen3-0.6B-GGUF", "a").stderr)
             self.assertEqual(self.typed(hub, "n\n", "run", "qwen3:0.6b", *message)[0], 2)
+            for wrong in (("a", "-p", "b"), ("--json",), ("--json-schema", "{}"), ("-p", "a", "--system", "b"), ("a", "--document", "x")):
+                code, _, shown = self.typed(hub, "y\n", "run", "qwen3:0.6b", *wrong)
+                self.assertEqual(code, 2, shown)
+                self.assertNotIn("Download it?", shown)  # words that contradict each other are refused before
             self.assertFalse(hub.seen)
-            code, out, shown = self.typed(hub, "\n", "run", "qwen3:0.6b", *message)
+            code, out, shown = self.typed(hub, "  \n", "run", "qwen3:0.6b", *message)
             self.assertEqual(code, 0, shown)
             self.assertIn("qwen3:0.6b (unsloth/Qwen3-0.6B-GGUF:Q4_K_M) is not on this machine. Download it? [Y/n]", shown)
             self.assertEqual(len(hub.resolved()), 1)
@@ -223,10 +227,16 @@ class Pull(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(done.stdout, out)
 
+    def test_a_name_with_its_hub_is_downloaded_without_a_question(self):
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            done = self.call(hub, "run", "huggingface.co/owner/name", "a", "-n", "2", "-t", "1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(hub.resolved()), 1)
+
     def test_a_client_pulls_by_a_short_name(self):
         with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
             hub.repository = "unsloth/Qwen3-0.6B-GGUF"
-            with unittest.mock.patch.dict(os.environ, self.environment(hub)):
+            with unittest.mock.patch.dict(os.environ, self.environment(hub), clear=True):
                 with server_process.Server(MILLRACE, "--store", "-m", "stories") as server:
                     status, text = server.ask("POST", "/api/pull", {"model": "qwen3:0.6b", "stream": False})
                     self.assertEqual((status, json.loads(text)), (200, {"status": "success"}))
@@ -251,6 +261,9 @@ class Pull(unittest.TestCase):
             done = self.pull(None, given)
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"did you mean {near}?", done.stderr)
+        done = self.pull(None, "--list", "qwen3")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'qwen3' is not expected here: --list lists every name", done.stderr)
         done = self.pull(None, "zzzzzzzzz")
         self.assertNotIn("did you mean", done.stderr)
         self.assertIn("`millrace pull --list` lists them", done.stderr)

@@ -109,7 +109,8 @@ export async function props(model: string): Promise<Props> {
   return (await (await ask(`/props?model=${encodeURIComponent(model)}`)).json()) as Props;
 }
 
-const postJson = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({
+// A POST request of JSON.
+export const postJson = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({
   method: "POST",
   headers: { "Content-Type": "application/json", ...headers },
   body: JSON.stringify(body),
@@ -120,8 +121,9 @@ export async function countTokens(body: Record<string, unknown>): Promise<number
   return ((await (await ask("/v1/chat/completions/input_tokens", postJson(body))).json()) as { input_tokens: number }).input_tokens;
 }
 
-export async function countText(content: string): Promise<number> {
-  return ((await (await ask("/tokenize", postJson({ content }))).json()) as { tokens: unknown[] }).tokens.length;
+// Number of tokens of a text for a model.
+export async function countText(model: string, content: string): Promise<number> {
+  return ((await (await ask("/tokenize", postJson({ model, content }))).json()) as { tokens: unknown[] }).tokens.length;
 }
 
 // Starts an answer whose stream the server stores under `id`, so that it can be resumed.

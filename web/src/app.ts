@@ -8,6 +8,7 @@ export interface App {
   fields: Record<string, api.FieldSchema>;
   props: api.Props;
   saveSettings(): void;
+  chooseModel(name: string): void; // selects and saves it, and dispatches "modelchange" to the document
   say(text: string): void; // announced to screen readers
   notice(text: string): void; // a temporary on-screen notice
 }
@@ -18,6 +19,11 @@ export const app: App = {
   fields: {},
   props: {},
   saveSettings: () => saveSettings(app.settings),
+  chooseModel: (name) => {
+    app.settings.model = name;
+    app.saveSettings();
+    document.dispatchEvent(new Event("modelchange"));
+  },
   say: () => undefined,
   notice: () => undefined,
 };

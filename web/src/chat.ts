@@ -9,6 +9,7 @@ import { el, iconButton } from "./dom";
 import { copyText, inlineMarkdown } from "./markdown";
 import { MessageView } from "./message";
 import { firstScreen, REAL_MODEL } from "./starters";
+import { byteLength, reason } from "./text";
 import { add, firstRead, newConversation, newId, path, place, prompt, promptWith, turn, type Conversation, type Message, type TextFile } from "./tree";
 
 const FOLLOW = 60; // pixels: closer to the end than this, the view follows the stream
@@ -43,6 +44,7 @@ export class Chat {
     new ResizeObserver(() => {
       if (this.follows) this.toEnd();
     }).observe(this.log);
+    document.addEventListener("modelchange", () => this.composer.checkLength());
     this.root.addEventListener("dragover", (event) => {
       if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
     });
@@ -58,6 +60,7 @@ export class Chat {
     this.views = [];
     this.draw();
     this.toEnd();
+    this.composer.checkLength();
     const unfinished = [...path(this.conversation)].reverse().find((message) => message.stream);
     if (unfinished && !this.working) void this.read(this.conversation, unfinished, null);
   }
@@ -204,19 +207,19 @@ export class Chat {
       app.notice("The last message alone is too long for the model. Shorten it.");
       this.views.find((view) => view.message === question)?.startEdit();
     } catch (error) {
-      app.notice(error instanceof Error ? error.message : String(error));
+      app.notice(reason(error));
     }
     if (before === undefined) delete conversation.since;
     else conversation.since = before;
   }
 
-  // Counts tokens only where the message could be too long: a token has at least one character.
+  // Asks the server for a count only if the prompt could be too long: a token has at least one byte.
   private async tooLong(text: string, files: TextFile[]): Promise<string> {
     const conversation = this.conversation, model = app.models.find((one) => one.id === modelName());
     const context = model?.max_model_len ?? 0;
     const asked: Message = { id: "", parent: path(conversation).at(-1)?.id ?? "", role: "user", content: text, created: 0, files };
     const messages = promptWith(conversation, asked);
-    if (context === 0 || messages.reduce((sum, one) => sum + one.content.length, 0) + PER_MESSAGE * messages.length < context) return "";
+    if (context === 0 || messages.reduce((sum, one) => sum + byteLength(one.content), 0) + PER_MESSAGE * messages.length < context) return "";
     try {
       const tokens = await api.countTokens({ model: modelName(), messages });
       if (tokens < context) return "";
@@ -250,7 +253,7 @@ export class Chat {
     try {
       fields = answerFields(settings);
     } catch (error) {
-      const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), finish: "not_sent", error: error instanceof Error ? error.message : String(error) });
+      const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), finish: "not_sent", error: reason(error) });
       this.draw();
       this.viewOf(message)?.update(false);
       return this.changed(conversation);
@@ -306,7 +309,7 @@ export class Chat {
     } catch (error) {
       const tooLong = error instanceof api.ApiError && error.code === "context_length_exceeded";
       message.finish = run.abort.signal.aborted ? "stopped" : tooLong ? "too_long" : "error";
-      if (!run.abort.signal.aborted) message.error = error instanceof Error ? error.message : String(error);
+      if (!run.abort.signal.aborted) message.error = reason(error);
     }
     clearInterval(saving);
     drawing.end();

@@ -2,7 +2,7 @@
 import { countText } from "./api";
 import { app, modelName } from "./app";
 import { el, icon, iconButton } from "./dom";
-import { isLong, size } from "./text";
+import { byteLength, isLong, size } from "./text";
 import type { TextFile } from "./tree";
 
 export interface ComposerActions {
@@ -15,6 +15,8 @@ const CHECK_PAUSE = 400; // ms without a change, after which the length is check
 const MOST_FILES = 8;
 const pastedName = (number: number): string => `pasted-${number}.txt`;
 const MOST_FILE_BYTES = 512 * 1024;
+
+const tooLarge = (name: string): string => `${name} is larger than ${MOST_FILE_BYTES / 1024} KiB.`;
 
 // The bytes as text if they are UTF-8 without NUL; else null.
 export function textOf(bytes: Uint8Array): string | null {
@@ -38,8 +40,8 @@ async function whyNot(file: File, text: string | null): Promise<string | null> {
   for (const [type, what] of unreadable) if (type.test(file.type)) return `${file.name} ${what}, and ${modelName() || "the model"} reads text only.`;
   if (text === null) return `${file.name} is not a text file.`;
   const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? Infinity;
-  if (text.length <= context) return null; // a token has at least one character
-  const tokens = await countText(text).catch(() => 0);
+  if (byteLength(text) < context) return null; // a token has at least one byte
+  const tokens = await countText(modelName(), text).catch(() => 0);
   return tokens < context ? null : `${file.name} has ${tokens} tokens, more than the ${context} that ${modelName()} can read.`;
 }
 
@@ -105,7 +107,7 @@ export class Composer {
   async take(files: File[]): Promise<void> {
     for (const file of files) {
       if (this.files.length >= MOST_FILES) app.notice(`A message can have at most ${MOST_FILES} files.`);
-      else if (file.size > MOST_FILE_BYTES) app.notice(`${file.name} is larger than ${MOST_FILE_BYTES / 1024} KiB.`);
+      else if (file.size > MOST_FILE_BYTES) app.notice(tooLarge(file.name));
       else {
         const bytes = await file.arrayBuffer().catch(() => null); // a folder, or a deleted file
         const text = bytes && textOf(new Uint8Array(bytes));
@@ -117,12 +119,14 @@ export class Composer {
     this.drawChips();
   }
 
-  // A long pasted text becomes a file, which is shown as a chip.
+  // Attaches a long pasted text as a file, which is shown as a chip.
   private takePasted(text: string): void {
     const names = new Set(this.files.map((file) => file.name));
     let number = 1;
     while (names.has(pastedName(number))) ++number;
-    this.files.push({ name: pastedName(number), text });
+    const name = pastedName(number);
+    if (byteLength(text) > MOST_FILE_BYTES) return app.notice(tooLarge(name));
+    this.files.push({ name, text });
     this.drawChips();
     app.say("The pasted text is attached.");
   }

@@ -16,6 +16,21 @@ export function el<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props =
   return node;
 }
 
+// Makes `nodes` the children of `parent`. Children that stay are not moved: they keep the keyboard focus, and a press
+// that began on one ends on it.
+export function arrange(parent: HTMLElement, nodes: HTMLElement[]): void {
+  const wanted = new Set<Element>(nodes);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  nodes.forEach((node, index) => {
+    if (parent.children[index] !== node) parent.insertBefore(node, parent.children[index] ?? null);
+  });
+}
+
+// Sets the text of an element. The same text changes nothing, so that screen readers do not repeat it.
+export function setText(node: HTMLElement, text: string): void {
+  if (node.textContent !== text) node.textContent = text;
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 // 24 x 24, strokes only.

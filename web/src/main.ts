@@ -9,6 +9,7 @@ import { el, icon, iconButton, media } from "./dom";
 import { Panel } from "./panel";
 import { Sidebar } from "./sidebar";
 import * as store from "./store";
+import { reason } from "./text";
 import { newConversation, type Conversation } from "./tree";
 
 import "./style.css";
@@ -43,7 +44,8 @@ const panel = new Panel({
     if (Object.keys(chat.conversation.messages).length > 0) void keep(chat.conversation);
   },
 });
-// The views beside the chat. The loaded function shows the view in its section, until what it returns is called.
+// The views other than the chat. `load` imports a view and returns the function that shows it; that function returns the
+// one that ends it.
 const views: Record<string, { root: HTMLElement; load: () => Promise<(into: HTMLElement) => () => void> }> = {
   models: { root: el("section", { class: "models", "aria-label": "Models", hidden: true }), load: async () => (await import("./models/view")).manage.bind(null, showFacts) },
   live: { root: el("section", { class: "live", "aria-label": "Live view", hidden: true }), load: async () => (await import("./live/view")).watch },
@@ -52,10 +54,9 @@ const views: Record<string, { root: HTMLElement; load: () => Promise<(into: HTML
 let stopView: (() => void) | null = null;
 
 const modelChoice = el("select", { class: "model-choice", "aria-label": "Model" });
-modelChoice.addEventListener("change", () => {
-  app.settings.model = modelChoice.value;
-  app.saveSettings();
-  document.dispatchEvent(new Event("modelchange"));
+modelChoice.addEventListener("change", () => app.chooseModel(modelChoice.value));
+document.addEventListener("modelchange", () => {
+  modelChoice.value = modelName();
   void showFacts().catch(() => undefined);
 });
 const tabs: Record<string, HTMLElement> = {
@@ -134,7 +135,8 @@ async function openConversation(id: string): Promise<void> {
 }
 
 async function route(): Promise<void> {
-  const view = location.hash.slice(1) in views ? location.hash.slice(1) : "chat";
+  const wanted = location.hash.slice(1);
+  const view = Object.hasOwn(views, wanted) ? wanted : "chat";
   for (const [name, tab] of Object.entries(tabs)) {
     if (name === view) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
@@ -256,7 +258,7 @@ async function start(): Promise<void> {
   try {
     await showFacts();
   } catch (error) {
-    if (!isAway()) app.notice(error instanceof Error ? error.message : String(error));
+    if (!isAway()) app.notice(reason(error));
   }
   await route();
 }

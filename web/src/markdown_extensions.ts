@@ -25,9 +25,9 @@ export interface NoteToken {
   text: string;
 }
 
-// H~2~O and x^2^: one mark on each side, without blanks. Two tildes are deleted text.
+// H~2~O and x^2^: one mark on each side of letters or digits, which a sign may precede. Two tildes are deleted text.
 export function readScript(source: string): ScriptToken | undefined {
-  const match = /^~(?!~)([^\s~]{1,40})~(?!~)/.exec(source) ?? /^\^(?!\^)([^\s^[\]]{1,40})\^/.exec(source);
+  const match = /^~(?!~)([+\u2212-]?[\p{L}\p{N}]{1,40})~(?!~)/u.exec(source) ?? /^\^(?!\^)([+\u2212-]?[\p{L}\p{N}]{1,40})\^(?![\p{L}\p{N}])/u.exec(source);
   return match ? { type: match[0].startsWith("~") ? "subscript" : "superscript", raw: match[0], text: match[1]! } : undefined;
 }
 

@@ -1,7 +1,7 @@
 // The part of the settings panel with the system prompt and the library of saved ones.
 import { app } from "./app";
 import { el } from "./dom";
-import { loadPrompts, nameOf, savePrompts, withPrompt, type SavedPrompt } from "./prompts";
+import { loadPrompts, MOST_PROMPTS, nameOf, savePrompts, withPrompt, type SavedPrompt } from "./prompts";
 
 export interface SystemPrompt {
   get(): string;
@@ -26,20 +26,27 @@ export function promptLibrary(system: SystemPrompt): HTMLElement {
     save.disabled = field.value.trim() === "" || now !== undefined;
     remove.disabled = now === undefined;
   };
-  const keep = (list: SavedPrompt[]): void => {
-    if (!savePrompts(list)) return app.notice("This browser cannot store the system prompt.");
+  // Returns false, after a notice, if the list is not stored.
+  const keep = (list: SavedPrompt[]): boolean => {
+    const full = list.length > MOST_PROMPTS;
+    if (full || !savePrompts(list)) {
+      app.notice(full ? `The library is full: delete one of its ${MOST_PROMPTS} prompts first.` : "This browser cannot store the system prompt.");
+      return false;
+    }
     prompts = list;
     show();
+    return true;
   };
+  const focusChoice = (): void => (choice.disabled ? field : choice).focus();
   const endNaming = (store: boolean): void => {
     if (name.hidden) return;
     name.hidden = true;
     save.textContent = "Save";
     if (store && name.value.trim()) {
-      keep(withPrompt(prompts, { name: name.value.trim(), text: field.value }));
-      app.say("Saved");
+      // Another tab may have changed the library.
+      if (keep(withPrompt(loadPrompts(), { name: name.value.trim(), text: field.value }))) app.say("Saved");
     }
-    choice.focus();
+    focusChoice();
   };
   field.addEventListener("input", () => {
     system.set(field.value);
@@ -66,8 +73,8 @@ export function promptLibrary(system: SystemPrompt): HTMLElement {
   });
   remove.addEventListener("click", () => {
     const one = chosen();
-    if (one) keep(prompts.filter((other) => other !== one));
-    choice.focus();
+    if (one) keep(loadPrompts().filter((other) => other.name !== one.name));
+    focusChoice();
   });
   show();
   return el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "system" }, "System prompt"), field, name,

@@ -18,9 +18,10 @@ export function readPrompts(stored: string | null): SavedPrompt[] {
   }
 }
 
-// The list with the prompt in it, in place of one of the same name; sorted by name.
+// The list with the prompt in it, in place of one of the same name; sorted by name. The caller checks its length against
+// MOST_PROMPTS.
 export function withPrompt(list: SavedPrompt[], one: SavedPrompt): SavedPrompt[] {
-  return [...list.filter((other) => other.name !== one.name), one].sort((a, b) => a.name.localeCompare(b.name)).slice(0, MOST_PROMPTS);
+  return [...list.filter((other) => other.name !== one.name), one].sort((a, b) => a.name.localeCompare(b.name));
 }
 
 // The name proposed for a prompt: its first words.
@@ -29,7 +30,14 @@ export function nameOf(text: string): string {
   return line.length <= 40 ? line : line.slice(0, 40).replace(/\s+\S*$/, "") + " …";
 }
 
-export const loadPrompts = (): SavedPrompt[] => readPrompts(localStorage.getItem(KEY));
+// Returns no prompts if the browser refuses access to its storage.
+export function loadPrompts(): SavedPrompt[] {
+  try {
+    return readPrompts(localStorage.getItem(KEY));
+  } catch {
+    return [];
+  }
+}
 
 // Returns false if the browser refuses to store it.
 export function savePrompts(list: SavedPrompt[]): boolean {

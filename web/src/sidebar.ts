@@ -42,7 +42,7 @@ export class Sidebar {
       if (event.key !== "Escape" || this.query.value === "") return;
       event.stopPropagation();
       this.query.value = "";
-      this.draw();
+      void this.search(); // ends the pending one
     });
   }
 
@@ -62,7 +62,8 @@ export class Sidebar {
     if (signal.aborted) return;
     const listing = el("ul", { "aria-label": "Found conversations" }, ...found.map((one) => this.item(one, one.around)));
     const text = found.length === 0 ? "No conversation contains these words." : `${found.length} ${found.length === 1 ? "conversation" : "conversations"} found`;
-    this.items.replaceChildren(el("p", { class: "hint", role: "status" }, text), listing);
+    this.items.replaceChildren(el("p", { class: "hint" }, text), listing);
+    app.say(text);
   }
 
   async refresh(current: string): Promise<void> {

@@ -1,5 +1,5 @@
-// What the empty page says about the selected model, and the first messages that it offers. Only messages that the
-// model answers well are offered: those of the demonstration are of the kinds that it was trained on.
+// Describes the selected model on the empty page and offers first messages. The built-in models are offered only the
+// kinds of message that they were trained on.
 
 export interface Starter {
   shown: string; // Markdown

@@ -1,4 +1,4 @@
-// Text processing without DOM elements: formulas, character references, safe links.
+// Text processing without DOM elements: formulas, character references, safe links, sizes, error messages.
 
 export interface MathToken {
   type: "math";
@@ -44,7 +44,13 @@ export function safeLink(href: string): string | null {
 const LONG = 1500; // characters
 const LONG_LINES = 20;
 
-// Whether a text is folded to its beginning in a message, and attached as a file when it is pasted.
+// Returns true if a text is long: a message folds it, and a paste attaches it as a file.
 export const isLong = (text: string): boolean => text.length > LONG || text.split("\n").length > LONG_LINES;
 
 export const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);
+
+// Returns the number of bytes of a text in UTF-8. A text has at most as many tokens as bytes.
+export const byteLength = (text: string): number => new TextEncoder().encode(text).length;
+
+// Returns the message of anything that was thrown.
+export const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 
-import { base, details, fakeAnswer, field, finished, last, metric, reader, run, say, serve, shoot, test, until } from "./driver.mjs";
+import { base, details, fakeAnswer, field, finished, last, metric, pictures, reader, run, say, serve, shoot, test, until } from "./driver.mjs";
 
 test("a message is answered, and the text grows in several steps", async () => {
   const { page, check } = await reader();
@@ -27,6 +27,12 @@ test("a message is answered, and the text grows in several steps", async () => {
   assert.doesNotMatch(await last(page).locator(".facts").innerText(), /seed/);
   assert.match(await details(page), /\d+ tokens.*seed \d+/s);
   assert.equal(await page.locator(".conversation[aria-current]").innerText(), "Once upon a time, there was a little fox");
+  // The picture shows one answer, whose speed is not shared with seven others.
+  await page.unroute("**/v1/chat/completions");
+  await page.getByRole("button", { name: "New conversation" }).click();
+  await say(page, "One day, a girl found a box in the garden. In it");
+  await finished(page);
+  await details(page);
   await shoot(page, "chat-light");
   check();
 });
@@ -257,6 +263,18 @@ test("phone: nothing is wider than the screen, and everything is reachable", asy
   check();
 });
 
+test("an unknown view is the chat, also if its name is one of an object's properties", async () => {
+  const { page, check } = await reader();
+  for (const name of ["constructor", "toString", "nothing"]) {
+    await page.goto(`${base}/#live`);
+    await page.getByRole("heading", { name: "The engine" }).waitFor();
+    await page.goto(`${base}/#${name}`);
+    await field(page).waitFor();
+    assert.equal(await page.locator(".tab[aria-current]").innerText(), "Chat");
+  }
+  check();
+});
+
 test("the keyboard shortcuts work as listed", async () => {
   const { page, check } = await reader();
   await page.locator(".bar .brand").click();
@@ -310,6 +328,7 @@ test("the live view updates while requests run", async () => {
   for (const name of ["lanes", "steps", "blocks"]) await until(`the chart ${name} changes`, async () => (await image(name)) !== before[name]);
   await page.locator(".card-blocks canvas").hover({ position: { x: 6, y: 6 } });
   await page.getByText(/^Block 0: /).waitFor();
+  if (pictures) await page.waitForTimeout(1500); // so that the charts show about two seconds of decoding
   await shoot(page, "live-light");
   await page.emulateMedia({ colorScheme: "dark" });
   await shoot(page, "live-dark");

@@ -9,7 +9,8 @@ import { spawn } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 
-const [binary, pictures, wanted = ""] = process.argv.slice(2);
+const [binary, folder, wanted = ""] = process.argv.slice(2);
+export const pictures = folder; // undefined: no screenshots are wanted
 const chromiumPath = process.env.MILLRACE_CHROMIUM ?? "/usr/bin/chromium";
 const LIMIT = 400_000; // ms, for the whole run
 const WAIT = 60_000;   // ms, for one expected event

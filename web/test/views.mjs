@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { base, fakeAnswer, field, finished, last, reader, run, say, serve, shoot, test, until } from "./driver.mjs";
+import { base, fakeAnswer, field, finished, last, pictures, reader, run, say, serve, shoot, test, until } from "./driver.mjs";
 
 const store = mkdtempSync(join(tmpdir(), "millrace-page-store-"));
 process.on("exit", () => rmSync(store, { recursive: true, force: true }));
@@ -15,7 +15,14 @@ process.env.MILLRACE_MODELS = process.env.HF_HOME = store; // of `--store`
 const both = await serve("-m", "lab", "--store"); // stories and lab
 
 const choose = (page, model) => page.getByRole("combobox", { name: "Model", exact: true }).selectOption(model);
-const names = async (page) => page.getByRole("combobox", { name: "Model", exact: true }).locator("option").allInnerTexts();
+const chosen = (page) => page.getByRole("combobox", { name: "Model", exact: true }).inputValue();
+const HELD = { delay: 450 }; // ms that a button is held down: the feed sends at least two events meanwhile
+// The names in the page's list of models, once the server's answer has filled it.
+const names = async (page) => {
+  const options = page.getByRole("combobox", { name: "Model", exact: true }).locator("option");
+  await options.first().waitFor({ state: "attached" });
+  return options.allInnerTexts();
+};
 
 test("the first screen says what the model is, and its starters are answered well", async () => {
   const { page, check } = await reader({}, both);
@@ -29,6 +36,15 @@ test("the first screen says what the model is, and its starters are answered wel
   const starters = page.locator(".start");
   assert.equal(await starters.count(), expected.length);
   await shoot(page, "first-screen");
+  if (pictures) {
+    const size = page.viewportSize();
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.evaluate(() => document.activeElement.blur());
+    await page.setViewportSize({ width: 375, height: 740 });
+    await shoot(page, "phone-dark");
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme: "light" });
+  }
   for (let i = 0; i < expected.length; ++i) {
     await starters.nth(i).click();
     await finished(page);
@@ -80,6 +96,14 @@ test("system prompts are saved, chosen and deleted", async () => {
   assert.deepEqual((await sent).postDataJSON().messages[0], { role: "system", content: "Be brief." });
   await page.locator(".panel").getByRole("button", { name: "Delete", exact: true }).click();
   assert.equal(await saved.isDisabled(), true);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "system");
+  // A full library refuses another prompt, and keeps what it has.
+  await page.evaluate(() => localStorage.setItem("millrace.prompts", JSON.stringify(Array.from({ length: 200 }, (_, i) => ({ name: `prompt ${i}`, text: `text ${i}` })))));
+  await page.getByLabel("System prompt", { exact: true }).fill("One more.");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByLabel("Name of the system prompt").press("Enter");
+  await page.getByText("The library is full: delete one of its 200 prompts first.").waitFor();
+  assert.equal(await page.evaluate(() => JSON.parse(localStorage.getItem("millrace.prompts")).filter((one) => /^prompt/.test(one.name)).length), 200);
   check();
 });
 
@@ -95,14 +119,21 @@ test("conversations are found by the words in them", async () => {
   await page.locator("body").click({ position: { x: 700, y: 300 } });
   await page.keyboard.press("f");
   await page.keyboard.type("tarn miller");
-  await page.getByText("1 conversation found").waitFor();
+  const shown = page.locator(".conversations");
+  await shown.getByText("1 conversation found").waitFor();
+  await page.locator("[aria-live]").getByText("1 conversation found").waitFor({ state: "attached" });
   await shoot(page, "search");
   await page.getByRole("button", { name: /Where does the miller live\? .*Tarn/ }).click();
   await page.locator(".said").getByText("Where does the miller live?").waitFor();
   await page.getByRole("searchbox").fill("rabbit");
-  await page.getByText("No conversation contains these words.").waitFor();
+  await shown.getByText("No conversation contains these words.").waitFor();
   await page.getByRole("searchbox").press("Escape");
   await page.getByRole("button", { name: "What is bread made of?", exact: true }).waitFor();
+  // Escape ends a search that waits for its pause.
+  await page.getByRole("searchbox").fill("rabbit");
+  await page.getByRole("searchbox").press("Escape");
+  await page.waitForTimeout(500);
+  await page.getByRole("button", { name: "What is bread made of?", exact: true }).waitFor({ timeout: 1000 });
   check();
 });
 
@@ -136,6 +167,41 @@ test("a long paste becomes a chip, a long message is folded, and one that is too
   await shoot(page, "too-long");
   await page.getByRole("button", { name: "Remove pasted-1.txt" }).click();
   await warning.waitFor({ state: "hidden" });
+  await paste(page, "The mill.\n".repeat(500_000));
+  await page.getByText("pasted-1.txt is larger than 512 KiB.").waitFor();
+  assert.equal(await page.locator(".chip").count(), 0);
+  check();
+});
+
+test("the warning follows the selected model and the shown conversation", async () => {
+  const { page, check } = await reader({}, both);
+  await until("the models are listed", async () => (await names(page)).length === 2);
+  const [stories, lab] = ["stories", "lab"].map((part) => names(page).then((list) => list.find((name) => name.includes(part))));
+  const context = async (name) => (await (await fetch(`${both}/v1/models`)).json()).data.find((one) => one.id === name).max_model_len;
+  const [small, large] = [await context(await stories), await context(await lab)];
+  assert.ok(small < large, `${small} < ${large}`);
+  await choose(page, await stories);
+  await field(page).fill("1 ".repeat(small));
+  const warning = page.locator(".composer-warning");
+  await warning.getByText(/^Too long/).waitFor();
+  await page.route("**/v1/models", async (route) => {
+    const response = await route.fetch(), json = await response.json();
+    for (const one of json.data) if (one.id.includes("lab")) one.max_model_len = 100_000;
+    await route.fulfill({ response, json });
+  });
+  await choose(page, await lab);
+  await warning.waitFor({ state: "hidden" });
+  // Together with the conversation the draft is too long; alone it is not.
+  await choose(page, await stories);
+  const part = "1 ".repeat(Math.floor(small * 0.3));
+  await fakeAnswer(page, [{ content: "Yes." }]);
+  await say(page, part);
+  await finished(page);
+  await field(page).fill(part);
+  await warning.getByText(/^Too long: with the conversation/).waitFor();
+  await page.getByRole("button", { name: "New conversation" }).click();
+  assert.notEqual(await field(page).inputValue(), "");
+  await warning.waitFor({ state: "hidden" });
   check();
 });
 
@@ -164,9 +230,12 @@ test("models are listed with their size, unloaded and loaded", async () => {
   await page.getByText("2 models, 2 loaded").waitFor();
   await page.getByText(/^The server uses .* of .* free$/).waitFor();
   const lab = (await names(page)).find((name) => name.includes("lab"));
-  await page.getByRole("button", { name: `Unload ${lab}` }).click();
+  const focused = () => page.evaluate(() => `${document.activeElement.tagName} ${document.activeElement.textContent}`);
+  await page.getByRole("button", { name: `Unload ${lab}` }).press("Enter");
   await page.getByText("2 models, 1 loaded").waitFor();
-  await shoot(page, "models");
+  await until("the focus is on the model's name, because its button is gone", async () => (await focused()) === `H2 ${lab}`);
+  await page.evaluate(() => document.activeElement.blur());
+  await shoot(page, "models-light");
   await page.getByRole("button", { name: `Load ${lab}` }).click();
   await page.getByText("2 models, 2 loaded").waitFor();
   assert.equal(await page.getByRole("button", { name: /^Delete/ }).count(), 0); // they are in the binary
@@ -185,8 +254,14 @@ test("a model of the store is deleted, after a confirmation", async () => {
   const sure = page.getByRole("group", { name: "Delete mine?" });
   await sure.getByRole("button", { name: "Keep mine" }).click();
   await page.getByRole("button", { name: "Delete mine" }).click();
+  let proceed;
+  const checked = new Promise((resolve) => (proceed = resolve));
+  await page.route("**/api/delete", (route) => checked.then(() => route.continue()));
   await sure.getByRole("button", { name: "Delete mine" }).click();
+  await page.getByRole("button", { name: "Load mine" }).and(page.locator("[aria-disabled=true]")).waitFor(); // not "Loading …"
+  proceed();
   await page.getByText(/^2 models/).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.tagName), "H2");
   const left = (await (await fetch(`${both}/models`)).json()).data.map((one) => one.id);
   assert.equal(left.includes("mine"), false);
   check();
@@ -223,6 +298,35 @@ test("a download shows its progress, can be cancelled, and reports the server's 
   await name.fill("other/model");
   await name.press("Enter");
   await page.getByText("Downloaded", { exact: true }).waitFor();
+  // A row stays while its progress changes: the focus, and a press of its button, are not lost.
+  await page.evaluate(() => {
+    const real = window.fetch;
+    window.fetch = (url, init) => {
+      if (!String(url).endsWith("/api/pull")) return real(url, init);
+      let completed = 0, timer;
+      const body = new ReadableStream({
+        start(controller) {
+          timer = setInterval(() => controller.enqueue(new TextEncoder().encode(`{"status":"pulling x","total":2000,"completed":${(completed += 1)}}\n`)), 30);
+          init.signal.addEventListener("abort", () => {
+            clearInterval(timer);
+            controller.error(new DOMException("aborted", "AbortError"));
+          });
+        },
+      });
+      return Promise.resolve(new Response(body));
+    };
+  });
+  await name.fill("slow/model");
+  await name.press("Enter");
+  const cancel = page.getByRole("button", { name: "Cancel the download of slow/model" });
+  await cancel.focus();
+  const bar = page.getByRole("progressbar", { name: "Download of slow/model" });
+  const before = await bar.evaluate((node) => node.value);
+  await until("the bar moves", async () => (await bar.evaluate((node) => node.value)) > before);
+  assert.equal(await cancel.evaluate((node) => node === document.activeElement), true);
+  await cancel.click({ delay: 150 });
+  await page.locator(".models-pull").filter({ hasText: "slow/model" }).getByText(/^Cancelled\./).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Remove slow/model from the list" }).evaluate((node) => node === document.activeElement), true);
   check();
 });
 
@@ -253,8 +357,25 @@ test("the live view follows the selected model, and can show all", async () => {
   for (const name of list) await page.getByRole("rowheader", { name }).waitFor();
   await page.getByText(/2 of 2 models loaded/).waitFor();
   await shoot(page, "live-all");
-  await page.getByRole("button", { name: stories(list), exact: true }).click();
+  const row = page.getByRole("button", { name: stories(list), exact: true });
+  await row.focus();
+  await page.waitForTimeout(HELD.delay);
+  assert.equal(await row.evaluate((node) => node === document.activeElement), true);
+  assert.equal(await chosen(page), lab(list));
+  await row.click(HELD);
   await page.locator(".feed-state").getByText(stories(list)).waitFor();
+  assert.equal(await chosen(page), stories(list));
+  // Models that are unloaded leave the list, without an event of the feed.
+  await page.getByRole("button", { name: "All models" }).click();
+  for (const name of list) await page.getByRole("rowheader", { name }).waitFor();
+  const change = (verb, model) => fetch(`${both}/models/${verb}`, { method: "POST", body: JSON.stringify({ model }) });
+  await change("unload", lab(list));
+  await page.getByText(/1 of 2 models loaded/).waitFor();
+  await change("unload", stories(list));
+  await page.getByText("No model is loaded.").waitFor();
+  assert.equal(await page.getByRole("rowheader").count(), 0);
+  for (const name of list) await change("load", name);
+  await page.getByText(/2 of 2 models loaded/).waitFor();
   check();
 });
 
@@ -267,6 +388,9 @@ test("a comparison is built from the registry, run, and shown as plot and table"
   await added.getByLabel("Family").selectOption({ label: "Token evictor" });
   await first.locator(".part").last().locator(".part-member").selectOption("streamingllm");
   await first.locator(".part").last().locator("summary").click();
+  const families = (part) => part.getByLabel("Family").locator("option:disabled").allInnerTexts();
+  assert.deepEqual(await families(first.locator(".part").first()), ["Token evictor"]); // each family occurs once
+  assert.deepEqual(await families(first.locator(".part").last()), ["KV cache format"]);
   const window = first.getByRole("group", { name: /Token evictor/ }).getByLabel("window", { exact: true });
   await window.fill("-3");
   await page.getByRole("button", { name: "Run", exact: true }).click();
@@ -294,6 +418,36 @@ test("a comparison is built from the registry, run, and shown as plot and table"
   check();
 });
 
+// Draws a picture of docs/page.md, and is run only if pictures are wanted.
+if (pictures) test("five configurations of the model lab", async () => {
+  const { page, check } = await reader({ viewport: { width: 1280, height: 860 } }, both);
+  await choose(page, await until("lab is listed", async () => (await names(page)).find((name) => name.includes("lab"))));
+  await page.goto(`${both}/#compare`);
+  const add = async (number, family, member, option, value) => {
+    if (number > 1) await page.getByRole("button", { name: "Add a configuration" }).click();
+    const one = page.getByRole("region", { name: `Configuration ${number}`, exact: true });
+    if (number > 1) await one.getByRole("button", { name: "Add a technique" }).click();
+    await one.getByLabel("Family").selectOption(family);
+    await one.locator(".part-member").selectOption(member);
+    if (!option) return;
+    await one.locator("summary").click();
+    await one.getByLabel(option, { exact: true }).fill(value);
+  };
+  await add(1, "kv_format", "q8_0");
+  await add(2, "kv_format", "kivi");
+  await add(3, "evictor", "h2o", "budget", "128");
+  await add(4, "drafter", "ngram");
+  for (const box of await page.locator(".suite input[type=checkbox]").all()) await box.setChecked(false);
+  await page.locator("#suite-lab").check();
+  await page.locator(".suite").filter({ has: page.locator("#suite-lab") }).locator("input[type=text]").fill("multidoc");
+  for (const [name, value] of [["Items per suite", 24], ["Rounds of timing", 15], ["Answer tokens", 128]]) await page.getByLabel(name).fill(String(value));
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await page.getByText("Finished.").waitFor();
+  assert.equal(await page.locator(".compare-table tbody tr").count(), 5);
+  await shoot(page, "compare-light");
+  check();
+});
+
 test("a comparison can be cancelled, which ends it on the server", async () => {
   const { page, check } = await reader();
   await page.goto(`${base}/#compare`);
@@ -305,13 +459,20 @@ test("a comparison can be cancelled, which ends it on the server", async () => {
   await page.getByText("Cancelled.").waitFor();
   assert.equal(await page.getByRole("button", { name: "Run", exact: true }).evaluate((node) => node === document.activeElement), true);
   const body = JSON.stringify({ with: ["kv_format=q8_0"], repeat: 1, prompt: 8, generate: 2 });
-  await until("the server takes another one", async () => (await fetch(`${base}/compare`, { method: "POST", body })).status === 200);
+  const response = await until("the server takes another one", async () => {
+    const one = await fetch(`${base}/compare`, { method: "POST", body });
+    if (one.status === 200) return one;
+    await one.body.cancel();
+    return null;
+  });
+  await response.body.cancel();
   check();
 });
 
 test("one question is answered by two configurations", async () => {
   const { page, check } = await reader();
   await page.goto(`${base}/#compare`);
+  for (const side of ["left", "right"]) await page.getByRole("combobox", { name: `Model of the ${side} answer` }).waitFor();
   await page.getByLabel("Question to both").fill("Once upon a time");
   const sent = [];
   page.on("request", (request) => request.url().endsWith("/v1/chat/completions") && sent.push(request.postDataJSON()));

@@ -1,4 +1,4 @@
-// Pools with recurrent layers for tests of the stores: blocks and states are told by their bytes.
+// Pools with recurrent layers for tests of the stores: blocks and states are distinguished by their bytes.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -205,7 +205,8 @@ class RedisStore final : public PrefixStore {
     }
   }
 
-  // Settles a completed load, which no longer changes. Blocks that did not arrive intact may be stored again.
+  // Settles a completed load, which no longer changes. Blocks that arrived are on the server: a lookup had asked for
+  // one piece of a state only. Blocks that did not arrive intact may be stored again.
   void settle(Load& load) {
     load.settled = true;
     loading_blocks_ -= std::ssize(load.load->blocks);
@@ -214,6 +215,7 @@ class RedisStore final : public PrefixStore {
       if (state == RedisLoad::State::good) {
         ++stats_.read_blocks;
         stats_.read_bytes += shape_.image_bytes();
+        remember(load.load->blocks[i].key);
         continue;
       }
       known_.erase(load.load->blocks[i].key);

@@ -86,14 +86,19 @@ class SsdStore final : public PrefixStore {
     put_image(link, block, wait);
   }
 
-  // A state is of no use without one of its pieces. If there are too few buffers, no piece is written.
+  // A state is of no use without one of its pieces. If there are too few buffers for those that the file lacks, none of
+  // them is written.
   void put_state(const StateBehind& state, bool wait) override {
     collect();
-    const int64_t pieces = file_.geometry().state_pieces();
-    const bool room = wait || writer_.has_room(pieces);
-    for (int64_t i = 0; i < pieces; ++i) {
-      const StatePiece piece(state.key, i, file_.geometry().block_tokens);
-      if (room || index_.known(piece.link().key))
+    const StoreGeometry& g = file_.geometry();
+    const auto lacks = [&](const PrefixKey& key) { return !index_.known(key) && !staged(key); };
+    int64_t missing = 0;
+    for (int64_t i = 0; i < g.state_pieces(); ++i)
+      missing += lacks(StatePiece(state.key, i, g.block_tokens).link().key);
+    const bool room = wait || writer_.has_room(missing);
+    for (int64_t i = 0; i < g.state_pieces(); ++i) {
+      const StatePiece piece(state.key, i, g.block_tokens);
+      if (room || !lacks(piece.link().key))
         put_image(piece.link(), {state.slot, i}, wait);
       else
         ++stats_.dropped_blocks;
@@ -211,13 +216,17 @@ class SsdStore final : public PrefixStore {
     bool settled = false;  // its result has been accounted for
   };
 
+  bool staged(const PrefixKey& key) const {
+    return std::ranges::any_of(staged_, [&](const StagedBlock& one) { return one.key == key; });
+  }
+
   // Stages an image, or verifies the stored one.
   void put_image(const ChainLink& link, const ImagePlace& place, bool wait) {
     if (index_.known(link.key)) {
       if (const int64_t slot = index_.find(link); slot >= 0) check(slot, place, wait);
       return;
     }
-    if (std::ranges::any_of(staged_, [&](const StagedBlock& one) { return one.key == link.key; })) return;
+    if (staged(link.key)) return;
     AlignedBuffer bytes = writer_.take(wait);
     if (bytes.data() == nullptr) {
       ++stats_.dropped_blocks;

@@ -1,4 +1,4 @@
-// Images of recurrent states: pieces of a block's size, that round-trip and are taken for nothing else.
+// Images of recurrent states: pieces of a block's size that round-trip and are never mistaken for other images.
 #include <fmt/format.h>
 
 #include <set>

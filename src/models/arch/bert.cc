@@ -14,12 +14,8 @@ namespace {
 constexpr int64_t kRobertaPositions = 2;
 
 void set_bert(ConfigReader& config, ArchSpec& spec) {
-  set_encoder(config, spec);
-  spec.norm = NormKind::layer;
+  set_bert_encoder(config, spec);
   spec.gated = false;
-  spec.pre_norm = false;
-  spec.sum_norm = true;
-  spec.embedding_norm = true;
   spec.learned_positions = true;
   spec.ropes.clear();
   for (LayerSpec& layer : spec.layers) layer.rope = -1;

@@ -12,4 +12,12 @@ void set_encoder(ConfigReader& config, ArchSpec& spec) {
   for (LayerSpec& layer : spec.layers) layer.mixers = {{&kBidirectionalMixer}};
 }
 
+void set_bert_encoder(ConfigReader& config, ArchSpec& spec) {
+  set_encoder(config, spec);
+  spec.norm = NormKind::layer;
+  spec.pre_norm = false;
+  spec.sum_norm = true;
+  spec.embedding_norm = true;
+}
+
 }  // namespace millrace

@@ -14,11 +14,7 @@ namespace {
 constexpr float kAlibi = 8.0f;  // exponent of the last head's slope
 
 void set_jina_bert(ConfigReader& config, ArchSpec& spec) {
-  set_encoder(config, spec);
-  spec.norm = NormKind::layer;
-  spec.pre_norm = false;
-  spec.sum_norm = true;
-  spec.embedding_norm = true;
+  set_bert_encoder(config, spec);
   spec.alibi = kAlibi;
   spec.ropes.clear();
   for (LayerSpec& layer : spec.layers) layer.rope = -1;
@@ -48,12 +44,8 @@ bool rotates(const nlohmann::ordered_json& config) {
 }
 
 void set_jina_bert3(ConfigReader& config, ArchSpec& spec) {
-  set_encoder(config, spec);
-  spec.norm = NormKind::layer;
+  set_bert_encoder(config, spec);
   spec.gated = false;
-  spec.pre_norm = false;
-  spec.sum_norm = true;
-  spec.embedding_norm = true;
 }
 
 void read_jina_bert3_gguf(ConfigReader& meta, ArchSpec& spec) { set_jina_bert3(meta, spec); }
@@ -64,7 +56,8 @@ void read_jina_bert3(ConfigReader& config, ArchSpec& spec) {
   if (!config.has("hidden_act")) spec.activation = HiddenActivation::gelu_erf;
   spec.ropes[0].theta = config.number_or("rotary_emb_base", 10000.0);
   config.text_or("position_embedding_type", "rotary");  // see rotates()
-  // Positions count from the padding token's id plus one in models with a table of them; texts are as long here.
+  // Tables of positions count from the padding token's id plus one. This family has no table, and keeps the same
+  // maximum length.
   spec.context -= config.count_or("pad_token_id", 1, 0, spec.context - 2) + 1;
 }
 

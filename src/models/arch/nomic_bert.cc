@@ -15,11 +15,7 @@ namespace {
 constexpr int64_t kTrainedPositions = 2048;
 
 void set_nomic_bert(ConfigReader& config, ArchSpec& spec) {
-  set_encoder(config, spec);
-  spec.norm = NormKind::layer;
-  spec.pre_norm = false;
-  spec.sum_norm = true;
-  spec.embedding_norm = true;
+  set_bert_encoder(config, spec);
   spec.activation = HiddenActivation::silu;
 }
 
@@ -29,7 +25,7 @@ void refuse_field(ConfigReader& config, const char* field, bool refused) {
   if (refused) config.fail(Error::unsupported(fmt::format("{}: {} in a nomic_bert", config.source(), field)));
 }
 
-// The fields that both families have, but those of the MLP.
+// Reads the fields that both families have, except those of the MLP.
 void read_sizes(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("n_embd", 1, kMaxWidth);
@@ -60,7 +56,7 @@ void read_sizes(ConfigReader& config, ArchSpec& spec) {
 void read_nomic_bert(ConfigReader& config, ArchSpec& spec) {
   read_sizes(config, spec);
   refuse_field(config, "activation_function", config.text_or("activation_function", "swiglu") != "swiglu");
-  config.has("moe_every_n_layers");  // 0: see has_experts()
+  refuse_field(config, "moe_every_n_layers", config.count_or("moe_every_n_layers", 0, 0, kMaxLayers) > 0);
 }
 
 // ---- the mixture of experts ----
@@ -85,7 +81,7 @@ void set_experts(ConfigReader& config, ArchSpec& spec, int64_t every) {
 
 void read_nomic_bert_moe_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_nomic_bert(meta, spec);
-  meta.count("expert_count", 1, kMaxExperts);  // read above; required here
+  meta.count("expert_count", 1, kMaxExperts);  // read_common_gguf() has read the count; here it is required
   set_experts(meta, spec, meta.count("moe_every_n_layers", 0, kMaxLayers));
   spec.moe.normalize = meta.flag_or("expert_weights_norm", false);
 }
@@ -110,6 +106,27 @@ void write_nomic_bert_moe_gguf(const ArchSpec& spec, nlohmann::ordered_json& met
   if (spec.moe.normalize) meta["expert_weights_norm"] = true;
 }
 
+// Returns the names of both families, after those of `mlp`.
+std::vector<TensorName> nomic_names(std::vector<TensorName> mlp) {
+  const std::initializer_list<TensorName> shared = {
+      {"token_embd.weight", "bert.embeddings.word_embeddings.weight"},
+      {"token_types.weight", "bert.embeddings.token_type_embeddings.weight"},
+      {"token_embd_norm.weight", "bert.emb_ln.weight"},
+      {"token_embd_norm.bias", "bert.emb_ln.bias"},
+      {"blk.{l}.attn_qkv.weight", "bert.encoder.layers.{l}.attn.Wqkv.weight"},
+      {"blk.{l}.attn_qkv.bias", "bert.encoder.layers.{l}.attn.Wqkv.bias"},
+      {"blk.{l}.attn_output.weight", "bert.encoder.layers.{l}.attn.out_proj.weight"},
+      {"blk.{l}.attn_output.bias", "bert.encoder.layers.{l}.attn.out_proj.bias"},
+      {"blk.{l}.attn_output_norm.weight", "bert.encoder.layers.{l}.norm1.weight"},
+      {"blk.{l}.attn_output_norm.bias", "bert.encoder.layers.{l}.norm1.bias"},
+      {"blk.{l}.ffn_down.weight", "bert.encoder.layers.{l}.mlp.fc2.weight"},
+      {"blk.{l}.ffn_down.bias", "bert.encoder.layers.{l}.mlp.fc2.bias"},
+      {"blk.{l}.layer_output_norm.weight", "bert.encoder.layers.{l}.norm2.weight"},
+      {"blk.{l}.layer_output_norm.bias", "bert.encoder.layers.{l}.norm2.bias"}};
+  mlp.insert(mlp.end(), shared);
+  return mlp;
+}
+
 }  // namespace
 
 const Arch kNomicBert = {
@@ -122,24 +139,10 @@ const Arch kNomicBert = {
     .common_huggingface = false,
     .read_gguf = read_nomic_bert_gguf,
     .read_huggingface = read_nomic_bert,
-    .names = {{"token_embd.weight", "bert.embeddings.word_embeddings.weight"},
-              {"token_types.weight", "bert.embeddings.token_type_embeddings.weight"},
-              {"token_embd_norm.weight", "bert.emb_ln.weight"},
-              {"token_embd_norm.bias", "bert.emb_ln.bias"},
-              {"blk.{l}.attn_qkv.weight", "bert.encoder.layers.{l}.attn.Wqkv.weight"},
-              {"blk.{l}.attn_qkv.bias", "bert.encoder.layers.{l}.attn.Wqkv.bias"},
-              {"blk.{l}.attn_output.weight", "bert.encoder.layers.{l}.attn.out_proj.weight"},
-              {"blk.{l}.attn_output.bias", "bert.encoder.layers.{l}.attn.out_proj.bias"},
-              {"blk.{l}.attn_output_norm.weight", "bert.encoder.layers.{l}.norm1.weight"},
-              {"blk.{l}.attn_output_norm.bias", "bert.encoder.layers.{l}.norm1.bias"},
-              {"blk.{l}.ffn_up.weight", "bert.encoder.layers.{l}.mlp.fc11.weight"},
-              {"blk.{l}.ffn_up.bias", "bert.encoder.layers.{l}.mlp.fc11.bias"},
-              {"blk.{l}.ffn_gate.weight", "bert.encoder.layers.{l}.mlp.fc12.weight"},
-              {"blk.{l}.ffn_gate.bias", "bert.encoder.layers.{l}.mlp.fc12.bias"},
-              {"blk.{l}.ffn_down.weight", "bert.encoder.layers.{l}.mlp.fc2.weight"},
-              {"blk.{l}.ffn_down.bias", "bert.encoder.layers.{l}.mlp.fc2.bias"},
-              {"blk.{l}.layer_output_norm.weight", "bert.encoder.layers.{l}.norm2.weight"},
-              {"blk.{l}.layer_output_norm.bias", "bert.encoder.layers.{l}.norm2.bias"}},
+    .names = nomic_names({{"blk.{l}.ffn_up.weight", "bert.encoder.layers.{l}.mlp.fc11.weight"},
+                          {"blk.{l}.ffn_up.bias", "bert.encoder.layers.{l}.mlp.fc11.bias"},
+                          {"blk.{l}.ffn_gate.weight", "bert.encoder.layers.{l}.mlp.fc12.weight"},
+                          {"blk.{l}.ffn_gate.bias", "bert.encoder.layers.{l}.mlp.fc12.bias"}}),
 };
 
 const Arch kNomicBertMoe = {
@@ -153,27 +156,13 @@ const Arch kNomicBertMoe = {
     .common_huggingface = false,
     .read_gguf = read_nomic_bert_moe_gguf,
     .read_huggingface = read_nomic_bert_moe,
-    .names = {{"token_embd.weight", "bert.embeddings.word_embeddings.weight"},
-              {"token_types.weight", "bert.embeddings.token_type_embeddings.weight"},
-              {"token_embd_norm.weight", "bert.emb_ln.weight"},
-              {"token_embd_norm.bias", "bert.emb_ln.bias"},
-              {"blk.{l}.attn_qkv.weight", "bert.encoder.layers.{l}.attn.Wqkv.weight"},
-              {"blk.{l}.attn_qkv.bias", "bert.encoder.layers.{l}.attn.Wqkv.bias"},
-              {"blk.{l}.attn_output.weight", "bert.encoder.layers.{l}.attn.out_proj.weight"},
-              {"blk.{l}.attn_output.bias", "bert.encoder.layers.{l}.attn.out_proj.bias"},
-              {"blk.{l}.attn_output_norm.weight", "bert.encoder.layers.{l}.norm1.weight"},
-              {"blk.{l}.attn_output_norm.bias", "bert.encoder.layers.{l}.norm1.bias"},
-              {"blk.{l}.ffn_up.weight", "bert.encoder.layers.{l}.mlp.fc1.weight"},
-              {"blk.{l}.ffn_up.bias", "bert.encoder.layers.{l}.mlp.fc1.bias"},
-              {"blk.{l}.ffn_down.weight", "bert.encoder.layers.{l}.mlp.fc2.weight"},
-              {"blk.{l}.ffn_down.bias", "bert.encoder.layers.{l}.mlp.fc2.bias"},
-              {"blk.{l}.ffn_gate_inp.weight", "bert.encoder.layers.{l}.mlp.router.layer.weight"},
-              {"blk.{l}.ffn_up_exps.weight", "bert.encoder.layers.{l}.mlp.experts.mlp.w1"},
-              // [experts, hidden, width], which GGUF files hold as [experts, width, hidden]
-              {"blk.{l}.ffn_down_exps.transposed", "bert.encoder.layers.{l}.mlp.experts.mlp.w2"},
-              {"blk.{l}.ffn_down_shexp.bias", "bert.encoder.layers.{l}.mlp.experts.bias"},
-              {"blk.{l}.layer_output_norm.weight", "bert.encoder.layers.{l}.norm2.weight"},
-              {"blk.{l}.layer_output_norm.bias", "bert.encoder.layers.{l}.norm2.bias"}},
+    .names = nomic_names({{"blk.{l}.ffn_up.weight", "bert.encoder.layers.{l}.mlp.fc1.weight"},
+                          {"blk.{l}.ffn_up.bias", "bert.encoder.layers.{l}.mlp.fc1.bias"},
+                          {"blk.{l}.ffn_gate_inp.weight", "bert.encoder.layers.{l}.mlp.router.layer.weight"},
+                          {"blk.{l}.ffn_up_exps.weight", "bert.encoder.layers.{l}.mlp.experts.mlp.w1"},
+                          // [experts, hidden, width], which GGUF files hold as [experts, width, hidden]
+                          {"blk.{l}.ffn_down_exps.transposed", "bert.encoder.layers.{l}.mlp.experts.mlp.w2"},
+                          {"blk.{l}.ffn_down_shexp.bias", "bert.encoder.layers.{l}.mlp.experts.bias"}}),
     .write_gguf = write_nomic_bert_moe_gguf,
 };
 

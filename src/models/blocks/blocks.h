@@ -85,7 +85,7 @@ void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardCont
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
-// The output matrix of attention: context.attended, rows of `q_width` values -> context.block_out
+// Multiplies context.attended, rows of `q_width` values, by the output matrix of attention -> context.block_out
 void project_attended(int64_t layer, const LayerWeights& weights, int64_t tokens, int64_t q_width,
                       ForwardContext& context);
 // context.normed, rounded in `rows` -> context.block_out: queries over the keys and values of layer `stored` of the

@@ -147,14 +147,14 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   if (input.spec.encoder && !input.is_gguf() && gguf && options.pooling_type) {
     MILLRACE_TRY(input.pooling_type, options.pooling_type(input.files));
   }
+  if (!options.task.empty() && !gguf)
+    return Error::user(
+        fmt::format("--task {}: a folder would hold the adapters, too; write a .gguf file", options.task));
+  MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
   std::string task_prefix;
   if (!options.task.empty()) {
-    if (!gguf)
-      return Error::user(
-          fmt::format("--task {}: a folder would hold the adapters, too; write a .gguf file", options.task));
     MILLRACE_TRY(task_prefix, merge_task_adapters(input.files, options.task));
   }
-  MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
 
   target.layers = std::ssize(input.spec.layers);
   target.tied = std::ranges::none_of(input.files.tensors, [](const StoredTensor& stored) {

@@ -1,22 +1,19 @@
-// How hidden states become a vector or scores: the keys of an encoder's GGUF file, and the files of a folder.
+// Keys of an encoder's GGUF file that say how hidden states become a vector or scores, and the files of a folder that
+// say the same.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "models/convert/conversion.h"
 
 namespace millrace {
 
-// Files and folders of sentence-transformers next to the weights.
-inline constexpr const char* kEmbeddingFiles[] = {"modules.json",
-                                                  "sentence_bert_config.json",
-                                                  "config_sentence_transformers.json",
-                                                  "1_Pooling",
-                                                  "2_Dense",
-                                                  "3_Dense",
-                                                  "2_Normalize",
-                                                  "4_Normalize"};
+// Returns the files and folders of sentence-transformers next to a model's weights: those with fixed names, and those
+// of its modules. Errors: as read_modules.
+Result<std::vector<std::filesystem::path>> embedding_files(const std::filesystem::path& folder);
 
 // Adds the keys to `keys`, with `prefix` before their names, and notes what is lost. Errors: unsupported (a property of
 // the folder that has no key).

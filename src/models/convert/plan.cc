@@ -339,8 +339,8 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Conv
         "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
         "chat_template.json", "additional_chat_templates"})
     if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
-  for (const char* name : kEmbeddingFiles)
-    if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
+  MILLRACE_TRY(const std::vector<fs::path> of_embeddings, embedding_files(folder));
+  plan.copies.insert(plan.copies.end(), of_embeddings.begin(), of_embeddings.end());
   return plan;
 }
 

@@ -53,15 +53,15 @@ Result<std::vector<float>> matrix_of(const ModelFiles& files, const std::string&
   return values;
 }
 
-// The matrix plus scale times left [rows, rank] times right [rank, cols].
-Result<void> merge(ModelFiles& files, StoredTensor& stored, const TaskAdapters& adapters) {
+// Adds scale times left [rows, rank] times right [rank, cols] to the matrix. Returns false if it has no adapters.
+Result<bool> merge(ModelFiles& files, StoredTensor& stored, const TaskAdapters& adapters) {
   Tensor& tensor = stored.tensor;
   const int64_t rows = tensor.rows(), cols = tensor.cols();
   if (!tensor.format || tensor.format->block_values != 1 || tensor.rank != 2)
     return Error::unsupported(fmt::format("{}: tensor {} has type {}", files.path, stored.name, stored.type_name));
   const std::string base = stored.name.substr(0, stored.name.size() - std::string_view("original").size()) + "0.lora_";
   const bool table = stored.name.find("_embeddings.") != std::string::npos;
-  if (!files.find(base + "A")) return {};
+  if (!files.find(base + "A")) return false;
   MILLRACE_TRY(const auto left, matrix_of(files, base + (table ? "A" : "B"), adapters, rows, adapters.rank));
   MILLRACE_TRY(const auto right, matrix_of(files, base + (table ? "B" : "A"), adapters, adapters.rank, cols));
   MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(rows * cols * 4, "matrices with adapters"));
@@ -81,7 +81,7 @@ Result<void> merge(ModelFiles& files, StoredTensor& stored, const TaskAdapters& 
   tensor.bytes = rows * cols * 4;
   stored.type_name = "F32";
   files.buffers.push_back(std::make_shared<const AlignedBuffer>(std::move(buffer)));
-  return {};
+  return true;
 }
 
 }  // namespace
@@ -92,8 +92,15 @@ Result<std::string> merge_task_adapters(ModelFiles& files, const std::string& ta
         fmt::format("--task {}: {} is no folder, and only folders hold adapters of tasks", task, files.path));
   ConfigReader config(*files.config, files.path + "/config.json");
   MILLRACE_TRY(const TaskAdapters adapters, find_task(config, task));
-  for (StoredTensor& stored : files.tensors)
-    if (stored.name.ends_with(kOriginal)) MILLRACE_TRY_VOID(merge(files, stored, adapters));
+  bool found = false;
+  for (StoredTensor& stored : files.tensors) {
+    if (!stored.name.ends_with(kOriginal)) continue;
+    MILLRACE_TRY(const bool merged, merge(files, stored, adapters));
+    found |= merged;
+  }
+  if (!found)
+    return Error::corrupt(fmt::format(
+        "{}: --task {}: the weights have no adapters (X.parametrizations.weight.0.lora_A)", files.path, task));
   ConfigReader prefixes = config.object("task_instructions");
   const std::string prefix = prefixes.text_or(task, "");
   MILLRACE_TRY_VOID(prefixes.status());

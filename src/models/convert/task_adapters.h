@@ -13,8 +13,8 @@
 namespace millrace {
 
 // Replaces the matrices of `files` by F32 matrices with the adapters of `task`. Returns the text that the task's texts
-// begin with, "" if there is none. Errors: user (files without such adapters, or an unknown task), corrupt (a shape),
-// unsupported (a stored type), resource.
+// begin with, "" if there is none. Errors: user (a configuration without such adapters, or an unknown task), corrupt (a
+// shape, or no matrix with adapters), unsupported (a stored type), resource.
 Result<std::string> merge_task_adapters(ModelFiles& files, const std::string& task);
 
 }  // namespace millrace

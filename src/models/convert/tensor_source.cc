@@ -37,7 +37,7 @@ class Lister {
 
  protected:
   virtual bool exists(const std::string& name) const = 0;
-  // Of a matrix whose rows the spec does not know; 0: it does not exist.
+  // Returns the rows of a matrix whose number the spec does not state; 0 if the matrix does not exist.
   virtual int64_t stored_rows(const std::string& name) const = 0;
   // Locates the values of a tensor whose name, rows and cols are set. `total_rows`: of the stored tensor.
   virtual Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const = 0;
@@ -62,7 +62,7 @@ class Lister {
     return std::move(out_);
   }
 
-  // Rows before the first position are dropped where the output has none.
+  // Drops the rows before the first position if the output has none.
   Result<void> add_positions() {
     const char* const name = "position_embd.weight";
     SourceTensor tensor;
@@ -387,8 +387,10 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
 }
 
 Result<void> SourceTensor::check_finite() const {
-  if (stored && first_row == 0) return check_tensor_finite(*files, *stored);
-  return {};  // llama2.c files were checked at loading; a stack is checked with its first expert
+  // llama2.c files were checked at loading. A stack is checked with its first expert; positions may begin behind rows
+  // that are dropped.
+  if (stored && first_row < (transposed ? cols : rows)) return check_tensor_finite(*files, *stored);
+  return {};
 }
 
 // Reports a value that the source can represent and the new format cannot.

@@ -167,8 +167,8 @@ Result<void> write_gguf_tokenizer(const TokenizerSpec& given, int64_t vocab, Ggu
   writer.set_bool("tokenizer.ggml.add_eos_token", spec.add_eos);
   if (spec.kind == "wordpiece")
     writer.set_bool("tokenizer.ggml.add_sep_token", spec.add_sep || spec.add_eos);
-  else if (spec.add_sep)
-    writer.set_bool("tokenizer.ggml.add_sep_token", true);
+  else if (spec.add_sep || (spec.kind == "unigram" && spec.sep))  // readers take two separators if it is not stated
+    writer.set_bool("tokenizer.ggml.add_sep_token", spec.add_sep);
   if (spec.kind == "spm" || spec.kind == "unigram") {
     writer.set_bool("tokenizer.ggml.add_space_prefix", spec.add_space_prefix);
     writer.set_bool("tokenizer.ggml.remove_extra_whitespaces", spec.remove_extra_whitespaces);

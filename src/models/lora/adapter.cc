@@ -26,7 +26,7 @@ std::vector<float> decoded(const StoredTensor& stored) {
   return values;
 }
 
-// Says why a layer has no keys or values to change; "" if the matrix is no such one.
+// Returns why a layer has no matrix of keys or values that an adapter could change; "" for other matrices.
 std::string keys_of_another_layer(const ArchSpec& spec, const std::string& canonical) {
   for (int64_t i = 0; i < spec.layer_count(); ++i) {
     const int64_t from = spec.layers[static_cast<size_t>(i)].kv_from;

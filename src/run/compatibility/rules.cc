@@ -61,6 +61,7 @@ constexpr Rule kRules[] = {
     {&kExits, &kWholeTexts, "its result is the hidden states behind its last layer", "omit the exit"},
     {&kPattern, &kWholeTexts, "its tokens see all tokens of their text, before and behind them", "omit the pattern"},
     {&kEncodes, &kWholeTexts, kStoresNothing, "use f16"},
+    {&kRowBlocks, &kWholeTexts, kStoresNothing, "use f16"},
     {&kResiduals, &kWholeTexts, kStoresNothing, "use f16"},
     {&kTwoFormats, &kWholeTexts, kStoresNothing, "use f16"},
     {&kTier, &kWholeTexts, kStoresNothing, "omit the tier"},

@@ -26,12 +26,8 @@ using Wrong = std::optional<ApiError>;
 // The families that apply in `place`, without `refused`.
 Json family_list(std::string_view place, std::string_view refused = "") {
   Json out = Json::array();
-  const std::string names = families_in(place);
-  for (size_t at = 0; at < names.size();) {
-    const size_t end = std::min(names.find(", ", at), names.size());
-    if (const std::string name = names.substr(at, end - at); name != refused) out.push_back(name);
-    at = end + 2;
-  }
+  for (const std::string_view name : family_names_in(place))
+    if (name != refused) out.push_back(name);
   return out;
 }
 
@@ -56,7 +52,12 @@ Handled list_techniques(Call&) {
                      {"techniques", std::move(members)}});
 }
 
-// The models of one comparison: the served one as it is, other models of the server, and either with another router.
+Error unknown_model(const std::string& name) {
+  return Error::user(fmt::format("model={}: is not a model of this server; GET /models lists them", name));
+}
+
+// Loads the models of one comparison: the served model, other models of the server, or one of them with another router.
+// They share the server's memory budget.
 class Models {
  public:
   Models(ModelRegistry& registry, std::shared_ptr<ServedModel> served)
@@ -71,7 +72,10 @@ class Models {
     if (known) return known;
     LoadOptions options;
     options.threads = served_->engine_options.threads;
+    options.context = served_->context;
     options.router = choices.router;
+    options.shared_memory = registry_.memory();
+    options.memory_name = fmt::format("comparison of {}", status.name);
     MILLRACE_TRY(known, LanguageModel::load(status.path, options));
     return known;
   }
@@ -80,7 +84,7 @@ class Models {
   Result<ModelStatus> find(const std::string& name) {
     for (ModelStatus& one : registry_.list())
       if (one.name == name) return std::move(one);
-    return Error::user(fmt::format("model={}: is not a model of this server; GET /models lists them", name));
+    return unknown_model(name);  // it has left since
   }
 
   ModelRegistry& registry_;
@@ -135,6 +139,10 @@ Wrong compare(Call& call, const Exchange& exchange) {
                     "compare: requests without a key may not occupy the machine; configure API keys", ""};
   auto request = read_comparison(call.body);
   if (!request.ok()) return ApiError::from(request.error());
+  const std::vector<ModelStatus> known = call.service.models().list();
+  for (const CompareSpec& spec : request->specs)
+    if (!spec.model.empty() && std::ranges::find(known, spec.model, &ModelStatus::name) == known.end())
+      return ApiError::from(unknown_model(spec.model));
   HttpReply head{.content_type = "text/event-stream", .headers = call.service.headers(call.request)};
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");

@@ -116,8 +116,8 @@ class ModelRegistry {
   // The *_locked functions are called with the mutex held; those with a Lock argument release it temporarily.
   using Lock = std::unique_lock<std::mutex>;
   Entry* find_locked(const std::string& name);
-  // The model that `name` means though it is neither its name nor an alias: another name of the built-in model that
-  // it is, or the name in the files of one loaded model.
+  // Returns the model for a name that is neither a name nor an alias here: another name of a built-in model that is
+  // served, or the name in the files of exactly one loaded model. nullopt: there is none, or several.
   std::optional<std::string> known_otherwise_locked(const std::string& name);
   std::shared_ptr<ServedModel> lease_locked(Entry& entry, std::optional<double> keep_seconds);
   Result<void> enqueue_locked(const std::string& name, Entry& entry, Ready& ready);

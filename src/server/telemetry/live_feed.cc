@@ -98,10 +98,12 @@ bool LiveFeed::State::received(const std::map<std::string, Served>& models) cons
 std::string LiveFeed::State::events(const std::string& model, const Served& served) {
   Channel& channel = channels[model];
   std::string out;
-  if (channel.greeted.lock() != served) {
+  // Compared without a reference: it could be the last one, which joins the engine's thread, which may wait for the
+  // mutex.
+  if (channel.greeted.owner_before(served) || served.owner_before(channel.greeted)) {
     out = sse_event("hello", hello_json(service, model, served.get()));
     channel.greeted = served;
-    channel.snapshot.reset();  // of the engine before
+    channel.snapshot.reset();  // it describes the previous engine
   }
   if (channel.snapshot && served) {
     const EngineSnapshot taken = std::move(*channel.snapshot);
@@ -142,18 +144,19 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
     auto models = watched(lock);
     for (const auto& [model, served] : models) request(lock, self, model, served);
     wake.wait_until(lock, next, [&] { return stop || received(models); });
-    if (stop) break;
-    if (service.draining()) {
-      send(lock, {}, true);
-      watchers.clear();
-      continue;
-    }
+    const bool drains = service.draining();
     std::map<std::string, std::string> bytes;
-    for (const auto& [model, served] : models) bytes[model] = events(model, served);
+    if (!stop && !drains)
+      for (const auto& [model, served] : models) bytes[model] = events(model, served);
     lock.unlock();
     models.clear();  // may hold the last reference, which joins the engine's thread, which may wait for the mutex
     lock.lock();
-    send(lock, bytes, false);
+    if (stop) break;
+    send(lock, bytes, drains);
+    if (drains) {
+      watchers.clear();
+      continue;
+    }
     wake.wait_until(lock, next, [&] { return stop; });
   }
 }

@@ -1,9 +1,10 @@
 // One question answered by two configurations side by side.
-import { ask } from "../api";
+import { ask, postJson } from "../api";
 import { readChunk } from "../answer_stream";
 import { app, modelName } from "../app";
 import { el } from "../dom";
 import { readEvents } from "../sse";
+import { reason } from "../text";
 import { ConfigBuilder } from "./builder";
 import type { Part, Registry } from "./spec";
 
@@ -11,11 +12,12 @@ import type { Part, Registry } from "./spec";
 class Column {
   readonly root: HTMLElement;
   private readonly builder: ConfigBuilder;
-  private readonly model = el("select", { "aria-label": "Model" });
+  private readonly model: HTMLSelectElement;
   private readonly answer = el("div", { class: "compare-answer", dir: "auto", "aria-live": "polite" });
   private readonly facts = el("p", { class: "compare-facts" });
 
   constructor(registry: Registry, label: string, parts: Part[]) {
+    this.model = el("select", { "aria-label": `Model of the ${label.toLowerCase()} answer` });
     this.builder = new ConfigBuilder(registry, { title: `${label} answer`, families: registry.request_families, models: [] }, parts);
     this.root = el("section", { class: "compare-column", "aria-label": `${label} answer` }, this.model, this.builder.root, this.answer, this.facts);
     this.model.replaceChildren(...app.models.map((one) => el("option", { value: one.id, selected: one.id === modelName() }, one.id)));
@@ -30,7 +32,7 @@ class Column {
     let first = 0, generated = 0;
     const body = { model: this.model.value || modelName(), messages: [{ role: "user", content: question }], temperature: 0, stream: true, stream_options: { include_usage: true }, ...(use.length > 0 ? { millrace: { use } } : {}) };
     try {
-      const response = await ask("/v1/chat/completions", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+      const response = await ask("/v1/chat/completions", { ...postJson(body), signal });
       await readEvents(response, (event) => {
         if (event.data === "[DONE]") return false;
         const delta = readChunk(event.data);
@@ -44,11 +46,10 @@ class Column {
       const seconds = (performance.now() - (first || began)) / 1000;
       this.facts.textContent = `first token after ${((first || performance.now()) - began).toFixed(0)} ms, ${generated} tokens` + (generated > 1 && seconds > 0 ? `, ${((generated - 1) / seconds).toFixed(1)} tokens/s` : "");
     } catch (error) {
-      this.facts.textContent = signal.aborted ? "stopped" : error instanceof Error ? error.message : String(error);
+      this.facts.textContent = signal.aborted ? "stopped" : reason(error);
     }
   }
 }
-
 
 export class TwoAnswers {
   readonly root: HTMLElement;

@@ -1,6 +1,6 @@
 // Builds one configuration from the registry: families, members, and options with their help.
 import { el, iconButton } from "../dom";
-import { familyName, specText, wrongValue, type MemberJson, type OptionJson, type Part, type Registry } from "./spec";
+import { familyName, partText, specText, wrongValue, type MemberJson, type OptionJson, type Part, type Registry } from "./spec";
 
 export interface BuilderOptions {
   title: string;
@@ -39,10 +39,10 @@ export class ConfigBuilder {
 
   // The choices alone, as a request's millrace.use has them.
   uses(): string[] {
-    return this.parts.length > 0 ? specText(this.parts).split(" + ") : [];
+    return this.parts.map(partText);
   }
 
-  // What is wrong with the values; "" if nothing is.
+  // Returns why the values are wrong; "" if they are not.
   wrong(): string {
     for (const part of this.parts) {
       for (const option of this.member(part)?.options ?? []) {
@@ -86,8 +86,9 @@ export class ConfigBuilder {
   }
 
   private row(part: Part, index: number): HTMLElement {
+    const taken = new Set(this.parts.filter((other) => other !== part).map((other) => other.family)); // a family occurs once
     const family = el("select", { class: "part-family", "aria-label": "Family" },
-      ...this.options.families.filter((one) => this.members(one).length > 0).map((one) => el("option", { value: one, selected: one === part.family }, familyName(one))));
+      ...this.options.families.filter((one) => this.members(one).length > 0).map((one) => el("option", { value: one, selected: one === part.family, disabled: taken.has(one) }, familyName(one))));
     const member = el("select", { class: "part-member", "aria-label": familyName(part.family) },
       ...this.members(part.family).map((one) => el("option", { value: one.name, selected: one.name === part.name }, one.lossless === false ? `${one.name} (lossy)` : one.name)));
     family.addEventListener("change", () => {
@@ -108,11 +109,11 @@ export class ConfigBuilder {
       })),
       el("p", { class: "hint" }, chosen?.summary ?? ""),
       options.length > 0 && el("details", { open: Object.keys(part.values).length > 0 }, el("summary", {}, `Options (${options.length})`),
-        ...options.map((option) => this.option(part, option))));
+        ...options.map((option) => this.option(part, index, option))));
   }
 
-  private option(part: Part, option: OptionJson): HTMLElement {
-    const id = `${this.id}-${part.family}-${option.name}`;
+  private option(part: Part, index: number, option: OptionJson): HTMLElement {
+    const id = `${this.id}-${index}-${part.family}-${option.name}`;
     const field = option.type === "boolean"
       ? el("select", { id }, el("option", { value: "" }, `default: ${option.default}`), el("option", { value: "true" }, "true"), el("option", { value: "false" }, "false"))
       : el("input", { id, type: option.type === "text" ? "text" : "number", step: option.type === "integer" ? "1" : "any", min: option.min, max: option.max, placeholder: option.default || "none", spellcheck: "false", autocomplete: "off" });

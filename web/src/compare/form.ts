@@ -1,6 +1,7 @@
 // Chooses what is compared and measured, runs the comparison on the server, and shows its progress.
 import { app, modelName } from "../app";
 import { el, icon } from "../dom";
+import { reason } from "../text";
 import { ConfigBuilder } from "./builder";
 import { runComparison, type ComparisonBody, type Finished } from "./run";
 import { overall, type Registry, type SuiteJson } from "./spec";
@@ -154,7 +155,7 @@ export class ComparisonForm {
     try {
       body = this.body();
     } catch (error) {
-      return this.fail(error instanceof Error ? error.message : String(error));
+      return this.fail(reason(error));
     }
     const abort = (this.abort = new AbortController());
     this.working(true);
@@ -165,7 +166,7 @@ export class ComparisonForm {
       this.finished(done);
     } catch (error) {
       if (abort.signal.aborted) this.say("Cancelled.");
-      else this.fail(error instanceof Error ? error.message : String(error));
+      else this.fail(reason(error));
     }
     this.abort = null;
     this.working(false);

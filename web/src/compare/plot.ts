@@ -3,6 +3,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { download, el, icon } from "../dom";
 import { palette } from "../live/plot";
+import { reason } from "../text";
 import { type Axis, axisTitles, type Dot, dots, figureTitle, nearest, readResult, type Result, shown, withInterval } from "./result";
 
 const HEIGHT = 360;
@@ -86,7 +87,7 @@ export class ResultPlot {
       this.result = null;
       this.end();
       this.choices.hidden = this.table.hidden = true;
-      this.about.textContent = error instanceof Error ? error.message : String(error);
+      this.about.textContent = reason(error);
     }
   }
 

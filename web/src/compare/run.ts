@@ -1,5 +1,5 @@
 // Runs a comparison on the server, and reports its progress.
-import { ask } from "../api";
+import { ask, postJson } from "../api";
 import { readEvents } from "../sse";
 import { readResultJson, type Result } from "./result";
 
@@ -22,7 +22,7 @@ export interface Finished {
 
 // Throws an Error with a sentence for the user; an AbortError once `signal` is aborted.
 export async function runComparison(body: ComparisonBody, signal: AbortSignal, progress: (part: string, fraction: number) => void): Promise<Finished> {
-  const response = await ask("/compare", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+  const response = await ask("/compare", { ...postJson(body), signal });
   let finished: Finished | null = null;
   await readEvents(response, ({ event, data }) => {
     const json = JSON.parse(data) as { part?: string; fraction?: number; message?: string };

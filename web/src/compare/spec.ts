@@ -1,4 +1,4 @@
-// What the server lists at GET /techniques, and the text of a configuration built from it.
+// Reads what the server lists at GET /techniques, and writes a configuration as text.
 
 export interface OptionJson {
   name: string;
@@ -44,13 +44,13 @@ export function partText({ family, name, values }: Part): string {
   return `${family}=${name}${given.length > 0 ? `:${given.join(",")}` : ""}`;
 }
 
-// "name=small + model=lab + evictor=h2o:budget=64"; "plain" without any part.
-export function specText(parts: Part[], model = "", name = ""): string {
-  const all = [...(name ? [`name=${name.replaceAll("+", "and")}`] : []), ...(model ? [`model=${model}`] : []), ...parts.map(partText)];
+// "model=lab + evictor=h2o:budget=64"; "plain" without any part.
+export function specText(parts: Part[], model = ""): string {
+  const all = [...(model ? [`model=${model}`] : []), ...parts.map(partText)];
   return all.length > 0 ? all.join(" + ") : "plain";
 }
 
-// What is wrong with the value of an option; "" if nothing is.
+// Returns why the value of an option is wrong; "" if it is not.
 export function wrongValue(option: OptionJson, value: string): string {
   if (value.trim() === "" || option.type === "text" || option.type === "boolean") return "";
   const number = Number(value);

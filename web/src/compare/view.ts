@@ -2,6 +2,7 @@
 // answered by two configurations.
 import { app } from "../app";
 import { el } from "../dom";
+import { reason } from "../text";
 import { TwoAnswers } from "./answers";
 import { ComparisonForm } from "./form";
 import { ResultPlot } from "./plot";
@@ -24,7 +25,7 @@ export function compare(into: HTMLElement): () => void {
     answers = new TwoAnswers(known);
     built.replaceChildren(form.root);
     both.replaceChildren(answers.root);
-  }, (error: unknown) => built.replaceChildren(el("p", { class: "failure", role: "alert" }, error instanceof Error ? error.message : String(error))));
+  }, (error: unknown) => built.replaceChildren(el("p", { class: "failure", role: "alert" }, reason(error))));
   const redraw = (): void => plot.draw();
   window.addEventListener("resize", redraw);
   document.addEventListener("themechange", redraw);

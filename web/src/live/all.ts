@@ -1,13 +1,16 @@
 // The live view of all loaded models: one row each.
 import { app } from "../app";
-import { el } from "../dom";
+import { arrange, el, setText } from "../dom";
 import { bytes, count, History, seconds, type SnapshotJson } from "./history";
 
 const GONE = 3000; // ms without an event after which a model is no longer shown
+const REDRAW = 1000; // ms
 
 interface Row {
   history: History;
   seen: number; // performance.now() of the last event
+  root: HTMLElement;
+  cells: HTMLElement[];
 }
 
 const heads = ["Model", "Running", "Waiting", "Generated tokens/s", "Prompt tokens/s", "Step time", "KV cache used", "Memory"];
@@ -17,7 +20,10 @@ export class AllModels {
   private readonly body = el("tbody");
   private readonly state = el("p", { class: "feed-state", role: "status" }, "Connecting …");
 
-  constructor(into: HTMLElement, otherModels: HTMLElement) {
+  private readonly timer = window.setInterval(() => this.draw(), REDRAW); // models leave without an event
+  private connected = false;
+
+  constructor(into: HTMLElement, private readonly otherModels: HTMLElement) {
     into.replaceChildren(el("div", { class: "live-inside" },
       el("header", { class: "live-head" }, el("h1", {}, "The engines"), this.state, otherModels),
       el("section", { class: "card card-all", "aria-label": "Loaded models" },
@@ -26,17 +32,27 @@ export class AllModels {
   }
 
   end(): void {
+    clearInterval(this.timer);
     document.body.classList.remove("engine-busy");
   }
 
+  opened(): void {
+    this.connected = true;
+  }
+
+  // Shows why the feed is not connected.
   say(text: string): void {
-    if (this.state.textContent !== text) this.state.textContent = text;
+    this.connected = false;
+    setText(this.state, text);
   }
 
   take(event: string, data: string): void {
-    const json = JSON.parse(data) as { model: string };
-    const row = this.rows.get(json.model) ?? { history: new History(), seen: 0 };
-    this.rows.set(json.model, row);
+    const json = JSON.parse(data) as { model: string; loaded?: boolean };
+    if (json.loaded === false) {
+      this.rows.delete(json.model);
+      return this.draw();
+    }
+    const row = this.rows.get(json.model) ?? this.newRow(json.model);
     row.seen = performance.now();
     if (event !== "snapshot") return;
     row.history.add(json as unknown as SnapshotJson);
@@ -45,25 +61,31 @@ export class AllModels {
 
   private draw(): void {
     for (const [name, row] of this.rows) if (performance.now() - row.seen > GONE) this.rows.delete(name);
-    const focused = (document.activeElement as HTMLElement | null)?.dataset.model;
-    this.body.replaceChildren(...[...this.rows].sort(([a], [b]) => a.localeCompare(b)).map(([name, row]) => this.row(name, row)));
-    if (focused) this.body.querySelector<HTMLElement>(`[data-model="${CSS.escape(focused)}"]`)?.focus();
-    const running = [...this.rows.values()].reduce((sum, row) => sum + (row.history.snapshot?.running ?? 0), 0);
-    this.say(`${this.rows.size} of ${app.models.length} models loaded, ${running} ${running === 1 ? "stream" : "streams"} running`);
+    const sorted = [...this.rows].sort(([a], [b]) => a.localeCompare(b)).map(([, row]) => row);
+    const focused = this.body.contains(document.activeElement);
+    for (const row of sorted) this.fill(row);
+    arrange(this.body, sorted.map((row) => row.root));
+    if (focused && !this.body.contains(document.activeElement)) this.otherModels.focus();
+    const running = sorted.reduce((sum, row) => sum + (row.history.snapshot?.running ?? 0), 0);
     document.body.classList.toggle("engine-busy", running > 0);
+    if (!this.connected) return;
+    setText(this.state, sorted.length === 0 ? "No model is loaded." : `${sorted.length} of ${app.models.length} models loaded, ${running} ${running === 1 ? "stream" : "streams"} running`);
   }
 
-  private row(name: string, { history }: Row): HTMLElement {
+  private newRow(name: string): Row {
+    const open = el("button", { type: "button", class: "quiet", dir: "auto", title: `Show ${name}`, onclick: () => app.chooseModel(name) }, name);
+    const cells = heads.slice(1).map(() => el("td"));
+    const row = { history: new History(), seen: 0, root: el("tr", {}, el("th", { scope: "row" }, open), ...cells), cells };
+    this.rows.set(name, row);
+    return row;
+  }
+
+  private fill({ history, cells }: Row): void {
     const { snapshot } = history, rates = history.rates();
     const pool = snapshot?.blocks;
     const memory = snapshot?.memory.reduce((sum, use) => sum + use.bytes, 0) ?? 0;
-    const open = el("button", { type: "button", class: "quiet", dir: "auto", "data-model": name, title: `Show ${name}`, onclick: () => {
-      app.settings.model = name;
-      app.saveSettings();
-      document.dispatchEvent(new Event("modelchange"));
-    } }, name);
-    const cells = [String(snapshot?.running ?? 0), String(snapshot?.waiting ?? 0), count(rates.decode), count(rates.prefill), rates.stepSeconds > 0 ? seconds(rates.stepSeconds) : "–",
+    const texts = [String(snapshot?.running ?? 0), String(snapshot?.waiting ?? 0), count(rates.decode), count(rates.prefill), rates.stepSeconds > 0 ? seconds(rates.stepSeconds) : "–",
       pool && pool.total > 0 ? `${(((pool.total - pool.free) / pool.total) * 100).toFixed(0)} %` : "–", bytes(memory)];
-    return el("tr", {}, el("th", { scope: "row" }, open), ...cells.map((cell) => el("td", {}, cell)));
+    texts.forEach((text, index) => setText(cells[index]!, text));
   }
 }

@@ -235,8 +235,10 @@ export function watch(into: HTMLElement): () => void {
     };
   };
   const changed = (): void => {
+    const focused = into.contains(document.activeElement);
     all = false;
     open();
+    if (focused) button.focus();
   };
   document.addEventListener("modelchange", changed);
   open();

@@ -1,6 +1,7 @@
 // Downloads that this page has started. They continue while another view is shown, and end with the page.
-import { ask } from "../api";
+import { ask, postJson } from "../api";
 import { readLines } from "../lines";
+import { reason } from "../text";
 
 export interface Pull {
   name: string;
@@ -32,7 +33,7 @@ export async function pull(name: string): Promise<boolean> {
   pulls.unshift(one);
   changed();
   try {
-    const response = await ask("/api/pull", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ model: name }), signal: abort.signal });
+    const response = await ask("/api/pull", { ...postJson({ model: name }), signal: abort.signal });
     await readLines(response, (line) => {
       const now = line as ProgressJson;
       if (now.error) throw new Error(now.error);
@@ -45,7 +46,7 @@ export async function pull(name: string): Promise<boolean> {
     if (!one.over) throw new Error("The connection was lost. Download the model again: it continues where it stopped.");
   } catch (error) {
     one.over = abort.signal.aborted ? "cancelled" : "failed";
-    one.status = abort.signal.aborted ? "Cancelled. Downloading it again continues where it stopped." : error instanceof Error ? error.message : String(error);
+    one.status = abort.signal.aborted ? "Cancelled. Downloading it again continues where it stopped." : reason(error);
   }
   changed();
   return one.over === "done";

@@ -1,7 +1,8 @@
 // The models view: the models of the server, loaded or not, their size against its memory, and downloads from a hub.
-import { ask } from "../api";
+import { ask, postJson } from "../api";
 import { app, modelName } from "../app";
-import { el, icon, iconButton } from "../dom";
+import { arrange, el, icon, iconButton, setText } from "../dom";
+import { reason } from "../text";
 import { amount, listModels, memoryOf, tooLarge, type Listed, type Memory, type ModelsJson, type RunningJson, type TagsJson } from "./list";
 import { forget, onPullsChange, pull, pulls, type Pull } from "./pulls";
 
@@ -13,12 +14,32 @@ const NO_STORE = "This server keeps no downloaded models. Start it as `millrace 
 
 const json = async <T>(path: string, signal: AbortSignal): Promise<T> => (await (await ask(path, { signal })).json()) as T;
 const post = (path: string, body: unknown, method = "POST"): Promise<Response> =>
-  ask(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
-const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+  ask(path, { ...postJson(body), method });
 
 const states: Record<string, string> = { loaded: "Loaded", loading: "Loading …", unloaded: "Not loaded" };
 
+// The row of a model. `drawn`: the facts that it shows; it is replaced when they change.
+interface ModelRow {
+  root: HTMLElement;
+  drawn: string;
+}
+
+// The row of a download. `over`: the state that it was created for; it is replaced when the download ends.
+interface PullRow {
+  root: HTMLElement;
+  over: Pull["over"];
+  bar: HTMLProgressElement | null;
+  text: HTMLElement;
+}
+
+const focusIn = (node: HTMLElement | undefined, selector: string): boolean => {
+  const found = node?.querySelector<HTMLElement>(selector);
+  found?.focus();
+  return found !== undefined && found !== null && found === document.activeElement;
+};
+
 class ModelsView {
+  private readonly head = el("h1", { tabindex: "-1" }, "Models");
   private readonly memory = el("div", { class: "models-memory" });
   private readonly list = el("ul", { class: "models-list", "aria-label": "Models" });
   private readonly downloads = el("ul", { class: "models-pulls", "aria-label": "Downloads" });
@@ -28,11 +49,12 @@ class ModelsView {
   private readonly about = el("p", { class: "hint", id: "pull-about" }, FROM_HUB);
   private readonly over = new AbortController();
   private readonly errors = new Map<string, string>(); // of the last action, by model
-  private readonly working = new Set<string>();
+  private readonly working = new Set<string>();         // models with an action in progress
+  private readonly rows = new Map<string, ModelRow>();   // by model
+  private readonly pullRows = new Map<Pull, PullRow>();
   private models: Listed[] = [];
   private room: Memory | null = null;
   private asking = "";  // the model whose deletion waits for a confirmation
-  private drawn = "";
   private timer = 0;
 
   // `changed`: the list of models in the bar must be read again.
@@ -44,7 +66,7 @@ class ModelsView {
       el("div", { class: "models-row" }, this.field, this.start), this.about);
     this.field.setAttribute("aria-describedby", "pull-about");
     into.replaceChildren(el("div", { class: "models-inside" },
-      el("header", { class: "models-head" }, el("h1", {}, "Models"), this.state), this.memory, form, this.downloads, this.list));
+      el("header", { class: "models-head" }, this.head, this.state), this.memory, form, this.downloads, this.list));
     onPullsChange(() => this.drawPulls());
     this.drawPulls();
     void this.refresh();
@@ -66,34 +88,46 @@ class ModelsView {
       this.room = memoryOf(models);
       this.offerDownloads(models.store !== false);
       const loaded = this.models.filter((one) => one.state === "loaded").length;
-      this.say(`${this.models.length} ${this.models.length === 1 ? "model" : "models"}, ${loaded} loaded`);
+      setText(this.state, `${this.models.length} ${this.models.length === 1 ? "model" : "models"}, ${loaded} loaded`);
       this.draw();
     } catch (error) {
       if (signal.aborted) return;
-      this.say(reason(error));
+      setText(this.state, reason(error));
     }
     this.timer = window.setTimeout(() => void this.refresh(), REFRESH);
   }
 
   private offerDownloads(possible: boolean): void {
     this.field.disabled = this.start.disabled = !possible;
-    const text = possible ? FROM_HUB : NO_STORE;
-    if (this.about.textContent !== text) this.about.textContent = text;
+    setText(this.about, possible ? FROM_HUB : NO_STORE);
   }
 
-  private say(text: string): void {
-    if (this.state.textContent !== text) this.state.textContent = text;
-  }
-
-  // Draws only what has changed, so that the focus stays where it is.
+  // Replaces only the rows that have changed. If one of them had the keyboard focus, the same button of the new row
+  // receives it, or the model's name if the button is gone.
   private draw(): void {
-    const now = JSON.stringify([this.models.map((one) => ({ ...one, expires: Math.round(one.expires / 60_000) })), this.room && amount(this.room.available), [...this.errors], [...this.working], this.asking, modelName()]);
-    if (now === this.drawn) return;
-    this.drawn = now;
-    const focused = (document.activeElement as HTMLElement | null)?.dataset.action;
     this.drawMemory();
-    this.list.replaceChildren(...this.models.map((model) => this.row(model)));
-    if (focused) this.list.querySelector<HTMLElement>(`[data-action="${CSS.escape(focused)}"]`)?.focus();
+    const focused = document.activeElement as HTMLElement | null;
+    const action = focused?.dataset.action ?? "";
+    const place = [...this.list.children].findIndex((row) => row.contains(focused));
+    const owner = [...this.rows].find(([, row]) => row.root.contains(focused))?.[0];
+    const old = new Map(this.rows);
+    this.rows.clear();
+    for (const model of this.models) {
+      const drawn = this.signature(model), before = old.get(model.name);
+      this.rows.set(model.name, before?.drawn === drawn ? before : { root: this.row(model), drawn });
+    }
+    arrange(this.list, [...this.rows.values()].map((row) => row.root));
+    if (place < 0 || this.list.contains(document.activeElement)) return;
+    const own = this.rows.get(owner ?? "")?.root;
+    if (own) return void (focusIn(own, `[data-action="${CSS.escape(action)}"]`) || focusIn(own, "h2"));
+    const next = this.list.children[Math.min(place, this.list.children.length - 1)] as HTMLElement | undefined;
+    if (!focusIn(next, "h2")) this.head.focus();
+  }
+
+  // Everything that row() shows.
+  private signature(model: Listed): string {
+    const { name } = model;
+    return JSON.stringify([{ ...model, expires: Math.round(model.expires / 60_000) }, tooLarge(model, this.room), this.room?.bytes, this.errors.get(name), this.working.has(name), this.asking === name, name === modelName()]);
   }
 
   private drawMemory(): void {
@@ -112,7 +146,7 @@ class ModelsView {
     const bar = el("span", { class: "models-bar" });
     if (this.room && this.room.bytes > 0) bar.style.setProperty("--p", String(Math.min(1, model.bytes / this.room.bytes)));
     return el("li", { class: `models-item ${model.state}` },
-      el("div", { class: "models-name" }, el("h2", { dir: "auto" }, model.name), el("span", { class: "models-pill" }, states[model.state] ?? model.state)),
+      el("div", { class: "models-name" }, el("h2", { dir: "auto", tabindex: "-1" }, model.name), el("span", { class: "models-pill" }, states[model.state] ?? model.state)),
       el("p", { class: "models-facts" }, [...model.facts, expires].filter(Boolean).join(" · ")),
       model.bytes > 0 && el("p", { class: "models-size" }, el("span", {}, amount(model.bytes) + (large ? `: ${large}` : "")), bar),
       error !== "" && el("p", { class: "failure", role: "alert" }, error),
@@ -121,8 +155,9 @@ class ModelsView {
 
   private actions(model: Listed): HTMLElement {
     const { name } = model, busy = this.working.has(name) || model.state === "loading";
+    // A busy button is not disabled: that would lose the keyboard focus.
     const button = (action: string, text: string, act: () => void, more: Record<string, unknown> = {}): HTMLElement =>
-      el("button", { type: "button", class: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, disabled: busy, onclick: act, ...more }, text);
+      el("button", { type: "button", class: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, "aria-disabled": busy ? "true" : undefined, onclick: () => busy || act(), ...more }, text);
     if (this.asking === name) {
       return el("div", { class: "models-actions", role: "group", "aria-label": `Delete ${name}?` }, el("span", {}, `Delete ${name} and its files?`),
         button("sure", "Delete", () => void this.act(name, () => post("/api/delete", { model: name }, "DELETE")), { class: "button bad" }),
@@ -131,9 +166,9 @@ class ModelsView {
     return el("div", { class: "models-actions" },
       model.state === "loaded"
         ? button("unload", "Unload", () => void this.act(name, () => post("/models/unload", { model: name })))
-        : button("load", busy ? "Loading …" : "Load", () => void this.act(name, () => post("/models/load", { model: name }))),
+        : button("load", model.state === "loading" ? "Loading …" : "Load", () => void this.act(name, () => post("/models/load", { model: name }))),
       name === modelName()
-        ? el("a", { class: "button", href: "#chat" }, "Chat")
+        ? el("a", { class: "button", href: "#chat", "data-action": `chat ${name}` }, "Chat")
         : button("choose", "Chat with it", () => this.choose(name)),
       model.stored && button("delete", "Delete", () => this.confirm(name, `sure ${name}`)));
   }
@@ -145,9 +180,7 @@ class ModelsView {
   }
 
   private choose(name: string): void {
-    app.settings.model = name;
-    app.saveSettings();
-    void this.changed().catch(() => undefined);
+    app.chooseModel(name);
     location.hash = "#chat";
   }
 
@@ -177,19 +210,34 @@ class ModelsView {
 
   private drawPulls(): void {
     this.downloads.hidden = pulls.length === 0;
-    this.downloads.replaceChildren(...pulls.map((one) => this.pullRow(one)));
+    const focused = document.activeElement;
+    const place = [...this.downloads.children].findIndex((row) => row.contains(focused));
+    const owner = [...this.pullRows].find(([, row]) => row.root.contains(focused))?.[0];
+    const old = new Map(this.pullRows);
+    this.pullRows.clear();
+    for (const one of pulls) {
+      const before = old.get(one), row = before?.over === one.over ? before : this.pullRow(one);
+      const part = one.total > 0 ? one.completed / one.total : 0;
+      if (row.bar && one.total > 0) row.bar.value = part;
+      setText(row.text, one.over === "done" ? "Downloaded" : one.over !== "" || one.total === 0 ? one.status : `${amount(one.completed)} of ${amount(one.total)}, ${(part * 100).toFixed(0)} %`);
+      this.pullRows.set(one, row);
+    }
+    arrange(this.downloads, [...this.pullRows.values()].map((row) => row.root));
+    if (place < 0 || this.downloads.contains(document.activeElement)) return;
+    const row = (owner && this.pullRows.get(owner)?.root) ?? (this.downloads.children[Math.min(place, pulls.length - 1)] as HTMLElement | undefined);
+    if (!focusIn(row, "button")) this.field.focus();
   }
 
-  private pullRow(one: Pull): HTMLElement {
-    const part = one.total > 0 ? one.completed / one.total : 0;
-    const amounts = one.total > 0 ? `${amount(one.completed)} of ${amount(one.total)}, ${(part * 100).toFixed(0)} %` : one.status;
-    return el("li", { class: `models-pull ${one.over}` },
-      el("span", { class: "models-pull-name", dir: "auto" }, one.name),
-      one.over === "" ? el("progress", { max: "1", value: one.total > 0 ? part : undefined, "aria-label": `Download of ${one.name}` }) : null,
-      el("span", { class: one.over === "failed" ? "failure" : "hint", role: one.over === "failed" ? "alert" : undefined }, one.over === "done" ? "Downloaded" : one.over === "" ? amounts : one.status),
+  private pullRow(one: Pull): PullRow {
+    const failed = one.over === "failed";
+    const bar = one.over === "" ? el("progress", { max: "1", "aria-label": `Download of ${one.name}` }) : null;
+    const text = el("span", { class: failed ? "failure" : "hint", role: failed ? "alert" : undefined });
+    const root = el("li", { class: `models-pull ${one.over}` },
+      el("span", { class: "models-pull-name", dir: "auto" }, one.name), bar, text,
       one.over === ""
         ? el("button", { type: "button", class: "button", "aria-label": `Cancel the download of ${one.name}`, onclick: () => one.cancel() }, "Cancel")
         : iconButton("close", `Remove ${one.name} from the list`, () => forget(one)));
+    return { root, over: one.over, bar, text };
   }
 }
 
