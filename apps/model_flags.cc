@@ -184,31 +184,32 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->option_defaults()->group("KV tiers");
-  command->add_option("--swap-tokens", options.swap_tokens,
-                      "Host memory for swapping out preempted streams, in tokens; 0: they are recomputed");
+  command
+      ->add_option("--swap-tokens", swap_tokens_,
+                   "Host memory for swapping out preempted streams, in tokens; 0: they are recomputed")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   add_family("tier", &EngineOptions::kv_tier, "--kv-tier",
              "Place for preempted streams, NAME[:key=value,...]; --swap-tokens N is short for memory:tokens=N. See "
              "millrace techniques --family tier");
   add_family("store", &EngineOptions::kv_store, "--kv-store",
              "Place for blocks evicted from the prefix cache, NAME[:key=value,...]; --kv-ssd FILE is short for "
              "ssd:path=FILE. See millrace techniques --family store");
-  command->add_option("--kv-ssd", options.kv_ssd,
-                      "File on a fast disk that stores blocks evicted from the prefix cache");
-  command
-      ->add_option("--kv-ssd-size", options.kv_ssd_size,
-                   "Maximum size of the --kv-ssd file, such as 500M or 8G; default: 8G")
+  CLI::Option* file = command->add_option("--kv-ssd", ssd_.path,
+                                          "File on a fast disk that stores blocks evicted from the prefix cache");
+  command->add_option("--kv-ssd-size", ssd_.size, "Maximum size of the --kv-ssd file, such as 500M or 8G; default: 8G")
       ->transform(CLI::AsSizeValue(false));
   command
-      ->add_option("--kv-ssd-order", options.kv_ssd_order,
+      ->add_option("--kv-ssd-order", ssd_.order,
                    "Order of blocks in the --kv-ssd file: arrival, or importance, which puts blocks that got more "
                    "attention first")
       ->capture_default_str();
   command
-      ->add_option("--kv-ssd-fetch", options.kv_ssd_fetch,
+      ->add_option("--kv-ssd-fetch", ssd_.fetch,
                    "Fraction of a prompt's stored blocks to fetch, most important first; the rest is left out of "
                    "attention. Below 1, ANSWERS CHANGE")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(CLI::Range(0.01, 1.0))
+      ->needs(file);
   command->option_defaults()->group("Steps and scheduling");
   command->add_option("--cost-model", options.cost_model,
                       "Cost model file from bench --calibrate, used by policies and to decide between loading and "
@@ -307,6 +308,16 @@ Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<Appl
   if (!model.draft.empty() && !names_drafter) {
     out.drafter = "draft:model=" + model.draft;
     MILLRACE_TRY_VOID(use_flag("drafter", &EngineOptions::drafter, "DRAFT of the model's Modelfile"));
+  }
+  const std::tuple<const char*, const char*, std::string EngineOptions::*, std::string, const char*> places[] = {
+      {"tier", "--kv-tier", &EngineOptions::kv_tier, memory_tier(swap_tokens_), "--swap-tokens"},
+      {"store", "--kv-store", &EngineOptions::kv_store, ssd_.text(), "--kv-ssd"}};
+  for (const auto& [family, long_flag, field, text, flag] : places) {
+    if (text.empty()) continue;
+    if (!(options.*field).empty())
+      return Error::user(fmt::format("{} is short for {} {}; give only one of them", flag, long_flag, text));
+    out.*field = text;
+    MILLRACE_TRY_VOID(use_flag(family, field, flag));
   }
   auto done = apply_uses(uses, out);
   if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "run/plan/kv_places.h"
 #include "server/models/model_defaults.h"
 #include "use_flag.h"
 
@@ -74,6 +75,8 @@ struct EngineFlags {
   Result<std::string> drafter_of_flags(const char* flag) const;
 
   EngineOptions defaults_;  // before the flags
+  int64_t swap_tokens_ = 0;
+  SsdStoreFlags ssd_;
   std::string model_draft_;
   int64_t draft_max_ = 0;   // 0: not given
   int64_t batch_size_ = 0;  // as set by flags

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/memory_accounts.h"
 #include "base/ordered_json.h"
 #include "command.h"
 #include "durations.h"
@@ -17,6 +18,7 @@
 #include "replay_plans.h"
 #include "replay_predict.h"
 #include "replay_recording.h"
+#include "run/plan/kv_places.h"
 #include "running.h"
 #include "schedule/cost_model.h"
 #include "workload/remote/http_load.h"
@@ -115,12 +117,16 @@ Result<EngineOptions> engine_options(const ReplayFlags& flags) {
   return options;
 }
 
-// Fills in the actual sizes. The capacity of a simulated store is in tokens instead of bytes.
+// Fills in the actual sizes. The capacity of a simulated store is in tokens instead of bytes, and it fetches all of a
+// prompt's blocks.
 void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
   options.context = context;
   options.kv_tokens = stats.kv_blocks / stats.kv_tables * options.block_tokens;
   const int64_t bytes_per_token = std::max<int64_t>(1, stats.kv_bytes / std::max<int64_t>(1, options.kv_tokens));
-  options.kv_ssd_size /= bytes_per_token;
+  const auto store = choose_store(options.kv_store);
+  if (!store.ok() || store->label != kSsdStoreLabel) return;
+  if (const auto bytes = parse_bytes(store->options.text("size")); bytes.ok())
+    options.kv_store = SsdStoreFlags{"simulated", *bytes / bytes_per_token}.text();
 }
 
 Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {

@@ -34,7 +34,6 @@ Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::
   costs.push_back(std::move(model));
   EngineOptions engine = options;
   engine.record_plans.clear();  // the file already has the plans of the measured engine
-  engine.kv_ssd_fetch = 1;
   SimulatedLoad simulated;
   simulated.requests = static_cast<int64_t>(load.size());
   simulated.closed_loop = replay.closed_loop;

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "interrupt.h"
 #include "progress.h"
 #include "run/language_model.h"
+#include "running.h"
 #include "sampling/schema.h"
 #include "server/http/http_post.h"
 #include "server/telemetry/recording.h"
@@ -144,8 +144,8 @@ ReplayedAnswer ask_server(const PostTarget& target, const std::string& model, co
     body["json_schema"] = parse_json(request.constraint.text);
   if (request.constraint.kind == Constraint::Kind::grammar) body["grammar"] = request.constraint.text;
   HttpHeaders headers;
-  if (const char* key = std::getenv("MILLRACE_API_KEY"))
-    headers.emplace_back("Authorization", std::string("Bearer ") + key);
+  if (const std::string key = api_key_of_environment(); !key.empty())
+    headers.emplace_back("Authorization", "Bearer " + key);
   const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit,
                                kMaxReplyBytes);
   if (!reply.ok()) return {reply.error().message, {}};

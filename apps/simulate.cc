@@ -14,6 +14,7 @@
 #include "interrupt.h"
 #include "progress.h"
 #include "run/executors/simulated_executor.h"
+#include "run/plan/kv_places.h"
 #include "simulate/simulation.h"
 #include "use_flag.h"
 #include "workload/metrics.h"
@@ -380,14 +381,16 @@ void add_simulate_command(CLI::App& app) {
   command->add_option("--max-streams", options.max_streams, "Most streams in one step")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks; 0: --max-streams");
-  command->add_option("--swap-tokens", options.swap_tokens,
-                      "Host memory for swapping out preempted streams, in tokens");
+  command
+      ->add_option_function<int64_t>(
+          "--swap-tokens", [=](int64_t tokens) { flags->options.kv_tier = memory_tier(tokens); },
+          "Host memory for swapping out preempted streams, in tokens")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command
       ->add_option_function<int64_t>(
           "--kv-ssd-tokens",
           [=](int64_t tokens) {
-            flags->options.kv_ssd = tokens > 0 ? "simulated" : "";
-            flags->options.kv_ssd_size = tokens;
+            flags->options.kv_store = tokens > 0 ? SsdStoreFlags{"simulated", tokens}.text() : "";
           },
           "Disk space for blocks evicted from the prefix cache, in tokens; its speed is the cost model's "
           "disk_bandwidth")

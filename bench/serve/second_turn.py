@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the second turn of long conversations: the time to the first token when all but the new tokens are known.
+"""Measures the time to the first token in the second turn of long conversations.
 
-For each model, one server answers a prompt of random tokens (turn 1), then the same prompt with its answer and a few new
-tokens (turn 2), as often as --rounds says, each time with another conversation. Prints, per model: the time of turn 1
-with its answer, the time to the first token of turn 2, the tokens that turn 2 computed, the time for each of them, and
-the size of a copy of the recurrent state. With several models, the last column is the time for each computed token
-beside the last model's, so name a model of attention alone last.
+For each model, a server answers two prompts. The first prompt is random tokens (turn 1). The second prompt is the first
+one, its answer and a few new tokens (turn 2). This is repeated --rounds times, with other random tokens each time.
 
-Usage: second_turn.py MILLRACE MODEL... [--tokens 32000] [--new 64] [--answer 32] [--rounds 3] [--json] [-- FLAGS of serve]
+Prints for each model: the time of turn 1 including its answer, the time to the first token of turn 2, the number of
+tokens that turn 2 computed, the time for each computed token, and the size of a copy of the recurrent state. If several
+models are named, the last column divides the time for each computed token by that of the last model: name a model
+without recurrent layers last.
+
+Usage: second_turn.py MILLRACE MODEL... [--tokens 32000] [--new 64] [--answer 32] [--rounds 3] [--json]
+                      [-- FLAGS of millrace serve]
 """
 
 import argparse

@@ -89,21 +89,12 @@ struct EngineOptions {
   std::vector<std::string> kernels;
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
-  int64_t swap_tokens = 0;       // host memory for preempted streams, in tokens; 0: preempted streams are recomputed
-  // Tier to which preempted streams are swapped out, NAME[:key=value,...]; "": host memory if swap_tokens is not 0. See
-  // `millrace techniques --family tier`.
+  // Tier to which preempted streams are swapped out, NAME[:key=value,...], such as memory:tokens=8192; "": none, they
+  // are recomputed. See `millrace techniques --family tier`.
   std::string kv_tier;
-  std::string kv_ssd;                      // prefix store: file for blocks evicted from the prefix cache; "": none
-  int64_t kv_ssd_size = int64_t{8} << 30;  // maximum size of that file, bytes
-  // Prefix store, any registered one, NAME[:key=value,...]; "": the file kv_ssd. See `millrace techniques --family
-  // store`.
+  // Prefix store for blocks evicted from the prefix cache, NAME[:key=value,...], such as ssd:path=FILE,size=8G; "":
+  // none. See `millrace techniques --family store`.
   std::string kv_store;
-  // Order in which blocks are stored in kv_ssd and read from it: arrival, or importance (the attention that prompts
-  // paid to them).
-  std::string kv_ssd_order = "arrival";
-  // Fraction of the blocks found in kv_ssd that is fetched, most important first. The other blocks are left out of the
-  // stream's attention, so ANSWERS CHANGE below 1.
-  double kv_ssd_fetch = 1;
   // Cost of steps and loads, for policies that need it: a file that `millrace bench --calibrate` wrote; "": learned at
   // run time.
   std::string cost_model;

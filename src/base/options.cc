@@ -51,21 +51,50 @@ bool is_name(std::string_view key) {
   return !key.empty() && std::ranges::all_of(key, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
 }
 
+constexpr std::string_view kEscaped = ",\\";  // characters that a backslash may stand before
+
+// Returns the position of the first comma without a backslash before it; npos: there is none.
+size_t find_comma(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ',') return i;
+    if (text[i] == '\\' && i + 1 < text.size() && kEscaped.find(text[i + 1]) != std::string_view::npos) ++i;
+  }
+  return std::string_view::npos;
+}
+
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size() && kEscaped.find(text[i + 1]) != std::string_view::npos) ++i;
+    out += text[i];
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string escape_option(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (kEscaped.find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
 
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema) {
   OptionValues out;
   for (const auto& spec : schema) out.values_[spec.name] = spec.default_value;
   std::string* list = nullptr;  // the text value that the next item may belong to
   while (!text.empty()) {
-    auto comma = text.find(',');
+    auto comma = find_comma(text);
     auto item = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
     auto equals = item.find('=');
     auto key = item.substr(0, equals);
     auto spec = std::ranges::find(schema, key, &OptionSpec::name);
     if (spec == schema.end() && list && !(equals != std::string_view::npos && is_name(key))) {
-      list->append(",").append(item);
+      list->append(",").append(unescape(item));
       continue;
     }
     if (spec == schema.end()) {
@@ -75,7 +104,7 @@ Result<OptionValues> parse_options(std::string_view text, const std::vector<Opti
     }
     if (!out.given_.emplace(key).second) return Error::user(fmt::format("{}: is given twice", key));
     std::string& value = out.values_[spec->name];
-    value = equals == std::string_view::npos ? "true" : std::string(item.substr(equals + 1));
+    value = equals == std::string_view::npos ? "true" : unescape(item.substr(equals + 1));
     list = spec->type == OptionSpec::Type::text && equals != std::string_view::npos ? &value : nullptr;
   }
   for (const auto& spec : schema) MILLRACE_TRY_VOID(check_value(spec, out.values_[spec.name]));

@@ -43,9 +43,12 @@ class OptionValues {
 };
 
 // `text`: "key=value,key=value", or empty. The value of a text option may contain commas: a part after a comma that
-// does not begin with `name=` belongs to the value before it. Errors: user (unknown or repeated key, wrong type, out of
-// range).
+// does not begin with `name=` belongs to the value before it. A backslash before a comma or a backslash makes it a part
+// of the value. Errors: user (unknown or repeated key, wrong type, out of range).
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
+
+// Returns `value` as parse_options() reads it back from a text, whatever characters it has.
+std::string escape_option(std::string_view value);
 
 // Variant for separate names and values; values may contain any character.
 Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,

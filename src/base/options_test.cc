@@ -47,5 +47,17 @@ TEST(Options, OnlyATextMayContainCommas) {
   EXPECT_EQ(parse_options("ids=1,cuont=2", schema).error().message, "cuont: no such option; known: ids, count");
 }
 
+TEST(Options, ABackslashKeepsCommasInValues) {
+  const std::vector<OptionSpec> schema = {{"path", OptionSpec::Type::text, "", 0, 0, ""},
+                                          {"size", OptionSpec::Type::integer, "1", 0, 100, ""}};
+  for (const char* value : {"a", "", ",", "a,size=3", "\\", "\\\\", "\\,", "a\\", ",,\\\\,", "C:\\new", "a=b,path=c"}) {
+    const auto read = parse_options("path=" + escape_option(value) + ",size=7", schema);
+    ASSERT_TRUE(read.ok()) << value << ": " << read.error().message;
+    EXPECT_EQ(read->text("path"), value);
+    EXPECT_EQ(read->integer("size"), 7);
+  }
+  EXPECT_EQ(parse_options("path=C:\\new,size=2", schema)->text("path"), "C:\\new") << "other backslashes stay";
+}
+
 }  // namespace
 }  // namespace millrace

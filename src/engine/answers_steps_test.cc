@@ -1,6 +1,7 @@
 // Requests with several answers, step by step: further answers wait for the first one's prompt, share its blocks, and
 // continue alone if the first one is gone.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -120,7 +121,7 @@ TEST(AnswersSteps, DoNotWaitForASwappedOutFirstAnswer) {
   for (bool busy : {false, true}) {
     EngineOptions o = without_prefixes(8, 2);
     o.policy = "priority:reserve=prompt";
-    o.swap_tokens = 40;
+    o.kv_tier = memory_tier(40);
     ScriptedEngine e(o);
     e.script.swap_seconds = 1e-3;
     if (busy) e.script.tier_state = TierState::busy;

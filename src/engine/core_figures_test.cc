@@ -1,5 +1,6 @@
 // The engine loop on a scripted executor: exact events, observations of policy and cost model, timings and counters.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -38,7 +39,7 @@ class RecordingPolicy final : public SchedulerPolicy {
 EngineOptions growing(int64_t blocks, int64_t swap_tokens = 0) {
   EngineOptions o = scripted_options(blocks);
   o.prefix_cache = false;
-  o.swap_tokens = swap_tokens;
+  o.kv_tier = memory_tier(swap_tokens);
   return o;
 }
 

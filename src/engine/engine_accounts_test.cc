@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "engine/engine_core.h"
 #include "run/executors/simulated_executor.h"
+#include "run/plan/kv_places.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {
@@ -79,7 +80,7 @@ TEST_P(Accounts, MatchPlansAndEvents) {
   const auto [policy, swap] = GetParam();
   EngineOptions options = accounting_machine(1024, policy);
   options.resident_streams = 32;
-  options.swap_tokens = swap;
+  options.kv_tier = memory_tier(swap);
   Bench bench(options);
   EngineCore& core = bench.core();
   std::map<RequestId, Known> streams;

@@ -99,7 +99,7 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
     : loop_(std::move(loop)),
       cache_(std::move(cache)),
       ledger_(loop_->kv(), cache_->index()),
-      loads_(*loop_, lists_, ledger_, *cache_, states_, options.kv_ssd_fetch),
+      loads_(*loop_, lists_, ledger_, *cache_, states_, cache_->fetched_fraction()),
       states_(loop_->kv(), *cache_),
       prefixes_(lists_, ledger_, *cache_, loads_, states_),
       swap_(*loop_, lists_, ledger_, std::move(tier)),

@@ -40,7 +40,6 @@ TEST(EngineOptionLimits, AcceptedAndRejectedAtTheEdge) {
                           {"resident streams", &EngineOptions::resident_streams, 0, 1 << 20},
                           {"queue", &EngineOptions::queue, 0, 1 << 24},
                           {"KV tokens", &EngineOptions::kv_tokens, 0, int64_t{1} << 40},
-                          {"swap tokens", &EngineOptions::swap_tokens, 0, int64_t{1} << 40},
                           {"KV block size", &EngineOptions::block_tokens, 1, kMaxBlockTokens},
                           {"batch tokens", &EngineOptions::batch_tokens, 1, 65536}};
   for (const Limit& limit : limits) {
@@ -79,36 +78,24 @@ TEST(EngineOptionLimits, AcceptedAndRejectedAtTheEdge) {
 }
 
 TEST(EngineOptionLimits, StoreOptions) {
-  const auto refused = [](int64_t size, double fetch = 1, const char* order = "arrival", bool prefix_cache = true) {
+  const auto refused = [](const std::string& store, bool prefix_cache = true) {
     EngineOptions options = good_options();
-    options.kv_ssd = "store";
-    options.kv_ssd_size = size;
-    options.kv_ssd_fetch = fetch;
-    options.kv_ssd_order = order;
+    options.kv_store = store;
     options.prefix_cache = prefix_cache;
     ManualClock clock;
     const auto made = make(options, clock);
     return made.ok() ? std::string() : made.error().message;
   };
-  EXPECT_EQ(refused(1 << 20), "");
-  for (int64_t size : {int64_t{0}, int64_t{-1}, (int64_t{1} << 50) + 1})
-    EXPECT_EQ(refused(size).find("KV store size: must be between 1 and"), 0u) << size << ": " << refused(size);
-  EXPECT_EQ(refused(1).find("KV store size"), std::string::npos) << "1 is in the range, and too little for a block";
-  for (double fetch : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()})
-    EXPECT_EQ(refused(1 << 20, fetch, "importance").find("KV store: fetches more than 0"), 0u) << fetch;
-  EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
+  EXPECT_EQ(refused("ssd:path=store,size=1M"), "");
+  EXPECT_EQ(refused("ssd:path=store,fetch=0.5").find("KV store: to fetch a part"), 0u);
+  EXPECT_EQ(refused("ssd:path=store,order=importance,fetch=0.5"), "");
+  EXPECT_EQ(refused("ssd:path=store", false).find("KV store: holds blocks of the prefix cache"), 0u);
   EngineOptions part = good_options();
-  part.kv_ssd = "store";
-  part.kv_ssd_fetch = 0.5;
-  part.kv_ssd_order = "importance";
+  part.kv_store = "ssd:path=store,order=importance,fetch=0.5";
   ManualClock clock;
   const auto simulated = SimulatedExecutor::create(std::move(*load_cost_model("llama-7b-a100")), clock, part);
   ASSERT_FALSE(simulated.ok());
   EXPECT_EQ(simulated.error().message.find("KV store ssd that fetches a part does not go with a simulation"), 0u);
-  EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
-  EngineOptions no_store = good_options();  // the size is ignored without a file
-  no_store.kv_ssd_size = 0;
-  EXPECT_TRUE(make(no_store, clock).ok());
 }
 
 TEST(EngineOptionLimits, UnknownNames) {

@@ -1,6 +1,7 @@
 // The engine's rare moments, step by step: answers that were preempted, searches that end early, blocks that take long
 // to move, and a pool as large as a snapshot has cells.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -105,7 +106,7 @@ TEST(PlacesEdges, ASearchLeavesWholeOnceOrNotAtAll) {
 // Blocks that leave memory or come back for more steps than a live-lock has are no live-lock.
 TEST(PlacesEdges, SlowMovesAreNoLivelock) {
   EngineOptions o = edge_places(6);
-  o.swap_tokens = 20;
+  o.kv_tier = memory_tier(20);
   ScriptedEngine e(o);
   e.script.tier_state = TierState::busy;
   e.add(1, scripted_request(1000, 7, 3));

@@ -1,6 +1,7 @@
 // Which streams are admitted, preempted, swapped and resumed, step by step, in a pool of a few blocks: exact plans,
 // streams and counters. The executor compares every stored key with its token before each chunk.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -11,7 +12,7 @@ EngineOptions growing_places(int64_t blocks, int64_t swap_tokens = 0, bool prefi
   EngineOptions o = scripted_options(blocks);
   o.policy = "fcfs:reserve=prompt";
   o.prefix_cache = prefix_cache;
-  o.swap_tokens = swap_tokens;
+  o.kv_tier = memory_tier(swap_tokens);
   return o;
 }
 

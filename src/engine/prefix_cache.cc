@@ -30,6 +30,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
         fmt::format("prefix evictor: unknown '{}'; available: {}", options.prefix_evict, prefix_evictors().names()));
   if (plan.store) {
     MILLRACE_TRY(cache->store_, loop.executor->home().make_store(*plan.store));
+    cache->fetched_fraction_ = millrace::fetched_fraction(*plan.store);
   }
   if (copies) {
     MILLRACE_TRY(cache->state_evictor_, make_state_evictor(options.state_evict));
@@ -44,8 +45,6 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
                                                                               .leaving = cache->store_hook(),
                                                                               .state_leaving = cache->state_hook()});
   const bool packs = plan.store && (by_importance(*plan.store) || cache->store_->wants_importance());
-  if (plan.store && options.kv_ssd_fetch < 1 && !packs)
-    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   const bool observes = packs || (evictor->needs & kNeedsAttentionMass);
   if (observes) loop.executor->observe_attention();
   return cache;

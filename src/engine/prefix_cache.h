@@ -25,8 +25,9 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  PrefixIndex* index() { return index_.get(); }  // null: switched off
-  PrefixStore* store() { return store_.get(); }  // null: evicted blocks are lost
+  PrefixIndex* index() { return index_.get(); }                  // null: switched off
+  PrefixStore* store() { return store_.get(); }                  // null: evicted blocks are lost
+  double fetched_fraction() const { return fetched_fraction_; }  // of a prompt's blocks that the store has
   int64_t block_tokens() const { return block_tokens_; }
   // Models with recurrent layers: a prefix continues a stream only behind a multiple of the stride whose state was
   // copied. False: blocks alone continue it, and the stride is that of blocks.
@@ -60,6 +61,7 @@ class PrefixCache {
   std::unique_ptr<const StateEvictor> state_evictor_;  // outlives the index; null: no states
   std::unique_ptr<PrefixStore> store_;                 // outlives the index, which hands it blocks to the end
   std::unique_ptr<PrefixIndex> index_;
+  double fetched_fraction_ = 1;
   PrefixScopes scopes_;
   bool closing_ = false;
   int64_t closing_skips_ = 0;  // at the end, blocks that later ones would displace from the store

@@ -1,6 +1,7 @@
 // Concurrent requests with a common prefix, step by step: one (the donor) computes the prefix, the others wait for it
 // and reuse it, and continue alone if the donor stops.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -168,7 +169,7 @@ TEST(PrefixWaits, EndWhenTheDonorIsPreempted) {
   for (bool swap : {false, true}) {
     EngineOptions o = scripted_options(20);
     o.policy = "priority:reserve=prompt";
-    if (swap) o.swap_tokens = 100;
+    if (swap) o.kv_tier = memory_tier(100);
     ScriptedEngine e(o);
     if (swap) e.script.swap_seconds = 1e-3;
     e.add(1, scripted_request(1000, 40, 2));

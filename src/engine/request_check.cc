@@ -70,16 +70,8 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("document tokens", options.document_tokens, 0, int64_t{1} << 40));
-  MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("state cache", options.state_cache_bytes, 0, int64_t{1} << 50));
   MILLRACE_TRY_VOID(check_range("state stride", options.state_stride, 1, kMaxBlockTokens));
-  if (!options.kv_ssd.empty())
-    MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
-  if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1))
-    return Error::user(
-        fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
-  if (options.kv_ssd_fetch < 1 && options.kv_store.empty() && options.kv_ssd_order != "importance")
-    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   if (options.draft_length != "fixed" && options.draft_length != "auto")
     return Error::user(fmt::format("draft length: must be fixed or auto, got {}", options.draft_length));
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMaxBlockTokens));

@@ -377,14 +377,8 @@ TEST(RequestRules, OptionsAtTheirLimits) {
     EXPECT_EQ(refused([&](Options& o) { o.document_tokens = tokens; }), "");
   for (const int64_t tokens : {int64_t{-1}, (int64_t{1} << 40) + 1})
     EXPECT_EQ(refused([&](Options& o) { o.document_tokens = tokens; }).find("document tokens: must be between"), 0u);
-  for (const int64_t size : {int64_t{1}, int64_t{1} << 50})
-    EXPECT_EQ(refused([&](Options& o) { o.kv_ssd = "x", o.kv_ssd_size = size; }), "");
   for (const char* length : {"fixed", "auto"}) EXPECT_EQ(refused([&](Options& o) { o.draft_length = length; }), "");
   EXPECT_EQ(refused([](Options& o) { o.draft_length = "long"; }), "draft length: must be fixed or auto, got long");
-  EXPECT_EQ(refused([](Options& o) { o.kv_ssd_fetch = 0.5; }),
-            "KV store: to fetch a part of a prompt its blocks must be in order of importance");
-  EXPECT_EQ(refused([](Options& o) { o.kv_ssd_fetch = 0.5, o.kv_ssd_order = "importance"; }), "");
-  EXPECT_EQ(refused([](Options& o) { o.kv_ssd_fetch = 0.5, o.kv_store = "x"; }), "") << "that store has the order";
   const auto unknown = [](const EngineOptions& options) {
     return !EnginePlan::create(options, make_kernel_table(Isa::ref)).ok();
   };

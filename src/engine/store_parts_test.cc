@@ -1,6 +1,7 @@
 // Parts of prompts from the prefix store at their smallest: three blocks, blocks of one token, and a gap behind blocks
 // that come back damaged.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -11,9 +12,7 @@ EngineOptions parts_of(double fetch, int64_t kv_tokens, int64_t block_tokens) {
   EngineOptions o = scripted_options(12);
   o.kv_tokens = kv_tokens;
   o.block_tokens = block_tokens;
-  o.kv_ssd = "scripted";
-  o.kv_ssd_order = fetch < 1 ? "importance" : "arrival";
-  o.kv_ssd_fetch = fetch;
+  o.kv_store = SsdStoreFlags{.path = "scripted", .order = fetch < 1 ? "importance" : "arrival", .fetch = fetch}.text();
   return o;
 }
 

@@ -11,7 +11,7 @@ constexpr double kPhaseDeadline = 0.25;
 
 EngineOptions phase_options() {
   EngineOptions o = scripted_options(12);
-  o.kv_ssd = "scripted";
+  o.kv_store = "ssd:path=scripted";
   return o;
 }
 

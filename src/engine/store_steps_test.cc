@@ -1,6 +1,7 @@
 // The engine over a scripted prefix store, step by step: what is loaded and what is computed instead, streams that run
 // while their last layers arrive, damaged blocks, and partial fetches of prompts.
 #include "engine/scripted_engine_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -9,9 +10,7 @@ using namespace testing;
 
 EngineOptions with_store(int64_t blocks, const char* order = "arrival", double fetch = 1) {
   EngineOptions o = scripted_options(blocks);
-  o.kv_ssd = "scripted";
-  o.kv_ssd_order = order;
-  o.kv_ssd_fetch = fetch;
+  o.kv_store = SsdStoreFlags{.path = "scripted", .order = order, .fetch = fetch}.text();
   return o;
 }
 

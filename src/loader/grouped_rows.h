@@ -26,7 +26,7 @@ namespace millrace {
 struct GroupedRows {
   struct Part {
     // Name of the separated matrix; replaces GroupedRows::name. Adjacent parts of equal name form one matrix: the first
-    // part's rows of all groups, then the next part's rows. A conversion cannot interleave such a matrix again.
+    // part's rows of all groups, then the next part's rows.
     std::string name;
     int64_t rows = 0;  // number of the part's rows in each group
   };

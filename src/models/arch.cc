@@ -266,6 +266,20 @@ std::string gguf_tensor_name(const Arch& arch, std::string_view canonical) {
   return std::string(canonical);
 }
 
+std::string canonical_name(const Arch& arch, std::string_view huggingface) {
+  constexpr std::string_view kBefore = "language_model.", kBehind = "model.language_model.";
+  std::string name(huggingface);
+  if (name.starts_with(kBefore)) name.erase(0, kBefore.size());
+  if (name.starts_with(kBehind)) name = "model." + name.substr(kBehind.size());
+  for (const auto* names : {&arch.names, &kCommonNames}) {
+    for (const auto& rule : *names) {
+      std::string_view layer, expert;
+      if (match_pattern(rule.huggingface, name, layer, expert)) return fill_pattern(rule.canonical, layer, expert);
+    }
+  }
+  return {};
+}
+
 std::string huggingface_name(const Arch& arch, std::string_view canonical) {
   for (const auto* names : {&arch.names, &kCommonNames}) {
     for (const auto& rule : *names) {

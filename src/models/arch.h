@@ -55,8 +55,10 @@ struct Arch {
   // the GGUF files whose spec `takes` accepts, and the member of that name handles all others.
   std::string_view gguf_name = {};
   bool (*takes)(const ArchSpec& spec) = nullptr;
-  // false: models/convert/ writes the family only as the kind of file that it read.
-  bool other_file_kind = true;
+  // Tensors of GGUF files have the values and shapes of the folder's, under canonical names.
+  bool same_tensors = false;
+  // false: models/convert/ does not write the family's folders as GGUF files, or its GGUF files as folders.
+  bool folder_to_gguf = true, gguf_to_folder = true;
   // Fields that the common writers do not cover; keys of `meta` have no prefix. Either may be null.
   void (*write_gguf)(const ArchSpec& spec, nlohmann::ordered_json& meta) = nullptr;
   void (*write_huggingface)(const ArchSpec& spec, nlohmann::ordered_json& config) = nullptr;
@@ -77,6 +79,9 @@ nlohmann::ordered_json model_fields(const ModelFiles& files);
 std::span<const TensorName> common_tensor_names();
 // The Hugging Face name of a canonical tensor name, empty if there is none.
 std::string huggingface_name(const Arch& arch, std::string_view canonical);
+// The canonical name of a tensor of a folder, empty if the family has none; those of multimodal folders, which have
+// "language_model." before or behind "model.", too.
+std::string canonical_name(const Arch& arch, std::string_view huggingface);
 // The name of a canonical tensor name in GGUF files.
 std::string gguf_tensor_name(const Arch& arch, std::string_view canonical);
 

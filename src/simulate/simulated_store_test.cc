@@ -5,6 +5,7 @@
 
 #include "engine/engine_core.h"
 #include "run/executors/simulated_executor.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -32,8 +33,7 @@ class SimulatedStoreTest : public ::testing::Test {
     o.context = 512;
     o.kv_tokens = 512;
     o.max_streams = 4;
-    o.kv_ssd = "simulated";
-    o.kv_ssd_size = store_tokens;
+    o.kv_store = SsdStoreFlags{"simulated", store_tokens}.text();
     auto executor = SimulatedExecutor::create(std::make_unique<LinearCost>(load_seconds_per_token), clock_, o);
     EXPECT_TRUE(executor.ok());
     executor_ = executor->get();

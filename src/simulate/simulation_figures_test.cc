@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "run/plan/kv_places.h"
 #include "simulate/fairness_meter.h"
 #include "simulate/simulation.h"
 #include "simulate/small_machine_test.h"
@@ -284,7 +285,7 @@ TEST(SimulationFigures, SeveralAnswers) {
 TEST(SimulationFigures, SwappedStreams) {
   EngineOptions o = testing::small_machine();
   o.kv_tokens = 48;
-  o.swap_tokens = 100;
+  o.kv_tier = memory_tier(100);
   o.policy = "fcfs:reserve=prompt";
   o.prefix_cache = false;
   const SimulationResult result = run(make_load({{0, 20, 10}, {0, 20, 10}}), 1, {}, o);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "run/plan/kv_places.h"
 #include "schedule/policy.h"
 
 namespace millrace {
@@ -92,7 +93,7 @@ TEST(Simulation, EveryPolicyServesAllRequestsInLittleMemory) {
       EngineOptions o = machine(entry.info.name);
       o.kv_tokens = 4096;
       o.resident_streams = 64;
-      o.swap_tokens = swap;
+      o.kv_tier = memory_tier(swap);
       const SimulationResult result =
           run({.requests = 150, .rate = 20, .answer = 80, .heavy_tail = true, .max_tokens = 300}, o);
       ASSERT_EQ(result.requests.size(), 150u) << entry.info.name;

@@ -1,6 +1,7 @@
 // A simulated model whose layers all see a window: streams hold less, so that more of them run at once.
 #include <gtest/gtest.h>
 
+#include "run/plan/kv_places.h"
 #include "simulate/simulation.h"
 
 namespace millrace {
@@ -22,7 +23,7 @@ SimulationResult run_window(int64_t window, int64_t swap_tokens) {
   o.kv_tokens = 6000;
   o.batch_tokens = 256;
   o.policy = "fcfs:reserve=prompt";
-  o.swap_tokens = swap_tokens;
+  o.kv_tier = memory_tier(swap_tokens);
   std::vector<std::unique_ptr<CostModel>> costs;
   costs.push_back(load_cost_model("llama-7b-a100").value());
   auto result = simulate(load, std::move(costs), o, {.model = {.window = window}});

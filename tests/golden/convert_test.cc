@@ -10,69 +10,14 @@
 #include <fstream>
 
 #include "base/ordered_json.h"
-#include "model_runner.h"
+#include "conversions.h"
 #include "shared_data.h"
-#include "test_paths.h"
 
 namespace millrace {
 namespace {
 
-namespace fs = std::filesystem;
-using testing::TestRunner;
-
-fs::path golden() { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden"; }
-
-// A temporary folder, removed with the object.
-class Scratch {
- public:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "millrace_convert_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-Result<ConvertReport> convert(const std::string& from, const std::string& to, const std::string& format = "",
-                              const std::string& tokenizer = "", bool force = false) {
-  ThreadPool pool(2);
-  return convert_model({from, to, format, tokenizer, force, {}}, pool);
-}
-
-// Converts or fails the test.
-void make(const std::string& from, const std::string& to, const std::string& format = "") {
-  auto report = convert(from, to, format);
-  ASSERT_TRUE(report.ok()) << from << " -> " << to << ": " << report.error().message;
-  EXPECT_GT(report->tensors, 0);
-  EXPECT_TRUE(report->left_out.empty()) << report->left_out.front();
-}
-
-std::vector<float> logits_of(const std::string& path, const std::vector<TokenId>& tokens, int64_t context = 0) {
-  auto runner = TestRunner::load(path, {.context = context});
-  EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
-  return runner.ok() ? (*runner)->logits(tokens) : std::vector<float>();
-}
-
-// max |difference| / max |logit|
-double conversion_error(const std::vector<float>& got, const std::vector<float>& want) {
-  if (got.size() != want.size() || want.empty()) return INFINITY;
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-  }
-  return worst / largest;
-}
-
-// Models with another mixer than attention are refused, gpt-oss has no way back to a folder, and Gemma 4 and 3n stay
-// within their file kind.
+// Models with another mixer than attention and gpt-oss have no way back to a folder (convert_families_test.cc), and
+// Gemma 4 and 3n stay within their file kind.
 bool converted(const std::string& name) {
   for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss", "qwen3next", "qwen35", "gemma4", "gemma3n"})
     if (name.starts_with(family)) return false;
@@ -276,32 +221,27 @@ TEST(Convert, CheckpointsNeedTheirOwnTokenizer) {
   EXPECT_TRUE(convert(scratch / "m.bin", scratch / "m.gguf", "", weights / "stories260K/tok512.model").ok());
 }
 
-TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
+TEST(Convert, TinyRandomFoldersKeepTheirLogits) {
   MILLRACE_NEEDS_SHARED("weights/tiny-random-hf");
   const fs::path folders = testing::shared_data() / "weights/tiny-random-hf";
   const std::vector<TokenId> tokens = {1, 17, 200, 3, 4, 99, 5, 6, 7, 255};
-  for (const char* name :
-       {"tiny_llama3", "tiny_llama3_tied", "tiny_mistral", "tiny_qwen3", "tiny_qwen3_sharded", "tiny_gemma3"}) {
+  for (const char* name : {"tiny_llama3", "tiny_llama3_tied", "tiny_mistral", "tiny_qwen3", "tiny_qwen3_sharded",
+                           "tiny_gemma3", "tiny_qwen3_5", "tiny_gemma4"}) {
     SCOPED_TRACE(name);
     Scratch scratch;
     const auto want = logits_of(folders / name, tokens);
     ASSERT_TRUE(std::ranges::all_of(want, [](float x) { return std::isfinite(x); }));
     auto report = convert(folders / name, scratch / "f32.gguf", "f32");
     ASSERT_TRUE(report.ok()) << report.error().message;
-    EXPECT_LT(conversion_error(logits_of(scratch / "f32.gguf", tokens), want), 2e-2);  // BF16 rounds activations too
+    // BF16 rounds activations, too; Gemma 4 does not divide scores by the heads' dims, so that rounding shows more.
+    const double bound = std::string_view(name) == "tiny_gemma4" ? 0.2 : 2e-2;
+    EXPECT_LT(conversion_error(logits_of(scratch / "f32.gguf", tokens), want), bound);
+    ASSERT_TRUE(convert(folders / name, scratch / "same.gguf").ok());
+    EXPECT_LT(conversion_error(logits_of(scratch / "same.gguf", tokens), want), 1e-5) << "in the folder's own format";
   }
-  Scratch scratch;
-  for (const char* name : {"tiny_qwen3_5", "tiny_gemma4"}) {
-    auto report = convert(folders / name, scratch / "x.gguf");
-    ASSERT_FALSE(report.ok());
-    EXPECT_EQ(report.error().kind, ErrorKind::unsupported) << report.error().message;
-    EXPECT_NE(report.error().message.find(std::string(name).substr(5)), std::string::npos) << report.error().message;
-  }
-  const auto gemma4 = logits_of(folders / "tiny_gemma4", tokens);
-  EXPECT_TRUE(!gemma4.empty() && std::ranges::all_of(gemma4, [](float x) { return std::isfinite(x); }));
 }
 
-TEST(Convert, GemmaFourStaysWithinItsFileKind) {
+TEST(Convert, GemmaFourFilesDoNotBecomeFolders) {
   for (const char* name : {"gemma4", "gemma4_e", "gemma4_moe", "gemma3n"}) {
     SCOPED_TRACE(name);
     const Scratch scratch;
@@ -343,16 +283,6 @@ TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
     EXPECT_EQ(report.error().kind, ErrorKind::unsupported);
     EXPECT_NE(report.error().message.find(part), std::string::npos) << report.error().message;
     EXPECT_NE(report.error().message.find("cannot be converted"), std::string::npos) << report.error().message;
-  }
-}
-
-TEST(Convert, RefusesOtherMixers) {
-  for (const auto& [name, mixer] :
-       {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}, {"falcon_h1", "mamba2"}, {"qwen35", "gated_delta_net"}}) {
-    const std::string from = (golden() / name / "model.gguf").string();
-    const auto report = convert(from, Scratch() / "out");
-    ASSERT_FALSE(report.ok());
-    EXPECT_EQ(report.error().message, from + ": conversion of layers with the mixer '" + mixer + "'");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "pattern_texts.h"
 #include "properties/stream_bits.h"
 #include "run/executors/cpu_executor.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -137,7 +138,7 @@ TEST_F(AttentionPatternsInEngine, EncodedStreamsHaveTheBitsThatTheyHaveAlone) {
     narrow.policy = "fcfs:reserve=prompt";
     expect_same(run(narrow), expected);
     EXPECT_GT(preemptions_, 0);
-    narrow.swap_tokens = 640;
+    narrow.kv_tier = memory_tier(640);
     expect_same(run(narrow), expected);
     EngineOptions drafting = of(options(2, 100));
     drafting.drafter = "ngram:n=3,min=1,k=5";
@@ -162,7 +163,7 @@ TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
     narrow.policy = "fcfs:reserve=prompt";
     expect_same(run(narrow), expected);
     EXPECT_GT(preemptions_, 0);
-    narrow.swap_tokens = 600;
+    narrow.kv_tier = memory_tier(600);
     expect_same(run(narrow), expected);
     EngineOptions drafting = with(pattern, options(2, 100));
     drafting.drafter = "ngram:n=3,min=1,k=5";

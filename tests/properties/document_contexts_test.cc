@@ -11,6 +11,7 @@
 #include "formats/format.h"
 #include "models/visible.h"
 #include "properties/document_requests.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -187,7 +188,7 @@ TEST_P(DocumentContexts, PreemptedStreamsHaveTheSameBits) {
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = linked(options(1, 16, 8));
     o.kv_tokens = 200;
-    o.swap_tokens = swap;
+    o.kv_tier = memory_tier(swap);
     o.max_streams = 4;
     auto core = make_core(model_, o);
     for (RequestId id : {1, 2, 3, 4}) {

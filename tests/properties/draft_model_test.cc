@@ -157,8 +157,7 @@ TEST_P(DraftModels, AStoreServesBothModels) {
   for (const double load : {0.001, 9.0}) {
     EngineOptions o = options(1, 512, 8);
     o.drafter = draft_of(GetParam(), 3);
-    o.kv_ssd = fmt::format("{}/store{}", folder, load);
-    o.kv_ssd_size = 4 << 20;
+    o.kv_store = fmt::format("ssd:path={}/store{},size=4M", folder, load);
     for (const bool again : {false, true}) {
       SCOPED_TRACE(fmt::format("load {}, again {}", load, again));
       auto executor = CpuExecutor::create(model_, o);

@@ -9,6 +9,7 @@
 
 #include "properties/stream_bits.h"
 #include "run/executors/cpu_executor.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace::testing {
 
@@ -155,7 +156,7 @@ inline std::vector<std::pair<std::string, EngineOptions>> settings() {
   short_of_memory.policy = "fcfs:reserve=prompt";
   all.emplace_back("short of memory", short_of_memory);
   EngineOptions swaps = short_of_memory;
-  swaps.swap_tokens = 400;
+  swaps.kv_tier = memory_tier(400);
   swaps.policy = "priority";
   all.emplace_back("swaps", swaps);
   EngineOptions ranges = options(1, 24, 16);

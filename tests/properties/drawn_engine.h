@@ -25,6 +25,7 @@ struct DrawnEngine {
   EngineOptions options;
   std::vector<std::string> evictors;  // that a request may name
   bool stores = false;                // may have a prefix store
+  std::string store;                  // its file
 };
 
 inline std::vector<std::string> drawn_rows(int64_t head_dim) {

@@ -6,6 +6,7 @@
 #include "properties/costed_executor.h"
 #include "properties/document_requests.h"
 #include "properties/preempted_run.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -118,7 +119,7 @@ TEST_P(PlacedContexts, PreemptedStreamsHaveTheSameBits) {
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = encoded(options(1, 24));
     o.kv_tokens = 448;
-    o.swap_tokens = swap;
+    o.kv_tier = memory_tier(swap);
     o.max_streams = 4;
     o.policy = "fcfs:reserve=prompt";
     auto executor = CpuExecutor::create(model_, o);
@@ -149,7 +150,7 @@ TEST_P(PlacedContexts, PreemptedAtAnyStageTheyContinue) {
   for (const bool swapped : {false, true})
     for (const int64_t every : {2, 5, 9}) {
       EngineOptions o = encoded(options(1, 24));
-      o.swap_tokens = swapped ? 4096 : 0;
+      o.kv_tier = memory_tier(swapped ? 4096 : 0);
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, request()).ok());
       EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone_.tokens) << every << " " << swapped;

@@ -8,6 +8,7 @@
 #include "base/json_library.h"
 #include "models/draft_heads/draft_files.h"
 #include "properties/document_requests.h"
+#include "run/plan/kv_places.h"
 #include "shared_data.h"
 
 namespace millrace {
@@ -166,7 +167,7 @@ TEST_P(EncodedContexts, PreemptedStreamsHaveTheSameBits) {
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = reading(options(1, 16, 8));
     o.kv_tokens = 96;
-    o.swap_tokens = swap;
+    o.kv_tier = memory_tier(swap);
     o.max_streams = 4;
     o.policy = "fcfs:reserve=prompt";
     auto core = make_core(model_, o);

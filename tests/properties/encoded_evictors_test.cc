@@ -3,6 +3,7 @@
 // Streams are long enough that kept tokens fill blocks. attention/codec_tiles_test.cc has what compacting makes of
 // them.
 #include "properties/evictor_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -40,7 +41,7 @@ TEST_P(EncodedEvictors, AWholeBudgetHasTheBitsOfNone) {
 TEST_P(EncodedEvictors, SwappedStreamsContinue) {
   const Shown alone = run_one(evicting(options()), request(1));
   EngineOptions o = evicting(options(2, 40));
-  o.swap_tokens = 4096;
+  o.kv_tier = memory_tier(4096);
   auto core = make_core(model_, o);
   for (RequestId id : {1, 2}) ASSERT_TRUE(core->add(id, request(static_cast<int64_t>(id))).ok());
   std::vector<TokenId> tokens;

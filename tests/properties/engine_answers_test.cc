@@ -1,6 +1,7 @@
 // Several answers to one request, and several requests with a common prefix: best_of chooses among answers that each
 // equal the one computed alone, and a shared prompt is computed once.
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -125,7 +126,7 @@ TEST_F(EngineAnswers, RequestsThatArriveTogetherComputeTheirCommonPrefixOnce) {
 
 TEST_F(EngineAnswers, StreamsWaitingForAPrefixContinueWhenItsOwnerLeaves) {
   EngineOptions o = options(1, 8, 8);
-  o.swap_tokens = 200;
+  o.kv_tier = memory_tier(200);
   for (bool cancel : {true, false}) {
     auto core = make_core(model_, o);
     Request r = make_request(4, 80, 4, vocab_);

@@ -6,6 +6,7 @@
 #include "engine/beam_search.h"
 #include "model_runner.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 #include "sampling/logprobs.h"
 
 namespace millrace {
@@ -259,7 +260,7 @@ TEST_F(EngineBeams, DoNotDependOnBatchMates) {
       o.kv_tokens = kv_tokens;
       o.max_streams = 5;
       o.resident_streams = 7;
-      o.swap_tokens = 100;
+      o.kv_tier = memory_tier(100);
       o.policy = policy;
       auto core = make_core(model_, o);
       for (size_t i = 0; i < requests.size(); ++i) ASSERT_TRUE(core->add(i + 1, requests[i]).ok());

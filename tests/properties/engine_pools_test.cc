@@ -1,6 +1,7 @@
 // Same request, same bits, whatever the block size and however the pool lays blocks out: blocks of 1 to 64 tokens,
 // paged and contiguous, with streams that share a prefix, come back from preemption and evict each other.
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -88,7 +89,7 @@ TEST(EngineVirtualPool, EveryPageIsAccountedForAndResultsDoNotChange) {
   o.kv_format = "f32";
   o.max_streams = 5;
   o.kv_tokens = 9 * 64;
-  o.swap_tokens = 400;
+  o.kv_tier = memory_tier(400);
   o.policy = "fcfs:reserve=prompt";
   auto core = make_core(model, o);
   ASSERT_TRUE(core);

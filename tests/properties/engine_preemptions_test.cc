@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "run/plan/kv_places.h"
 #include "schedule/policy.h"
 #include "simulate/simulation.h"
 
@@ -75,7 +76,7 @@ TEST_P(EnginePreemptions, RecomputedTokensAreAtMostThreeTimesTheLoad) {
     o.kv_tokens = 8192 + static_cast<int64_t>(load.draw(7, 0) * 20'000);
     o.batch_tokens = seed % 4 ? 2048 : 256;
     o.queue = 1 << 20;
-    o.swap_tokens = swap_tokens;
+    o.kv_tier = memory_tier(swap_tokens);
     o.prefix_cache = seed % 2 == 0;
     o.policy = policy;
     auto cost = load_cost_model("opt-13b-a100");
@@ -110,7 +111,7 @@ TEST(EnginePreemptionsEvicting, RecomputedTokensAreAtMostThreeTimesTheLoad) {
         o.kv_tokens = 8192;
         o.batch_tokens = seed % 2 ? 2048 : 256;
         o.queue = 1 << 20;
-        o.swap_tokens = swap_tokens;
+        o.kv_tier = memory_tier(swap_tokens);
         o.policy = "fcfs:reserve=prompt";
         o.evictor = std::string("streamingllm:sinks=4,window=300,slack=60,prompt=") + prompt;
         auto cost = load_cost_model("opt-13b-a100");

@@ -10,6 +10,7 @@
 #include "properties/costed_executor.h"
 #include "properties/drawn_engine.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 #include "schedule/policy.h"
 
 namespace millrace {
@@ -104,14 +105,14 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     o.queue = 64;
     o.policy = GetParam();
     if (e.kind != KvKind::layers) {
-      o.swap_tokens = draw(3) ? 150 : 0;
+      o.kv_tier = memory_tier(draw(3) ? 150 : 0);
       o.prefix_cache = draw(3) != 0;
       draw_prefix_evictor(drawn, e);
     }
     if (e.stores && o.prefix_cache) {
-      o.kv_ssd = folder_ + "/store" + std::to_string(engines_.size());
-      o.kv_ssd_size = 1 << 20;
-      o.kv_ssd_order = e.kind == KvKind::rows && draw(2) ? "importance" : "arrival";
+      e.store = folder_ + "/store" + std::to_string(engines_.size());
+      const char* order = e.kind == KvKind::rows && draw(2) ? "importance" : "arrival";
+      o.kv_store = SsdStoreFlags{e.store, 1 << 20, order}.text();
     }
     engines_.push_back(std::move(e));
     ++engines_of_[engines_.back().kind];
@@ -133,7 +134,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     std::unique_ptr<Executor> used = std::move(*executor);
     // Without a store the engine measures its costs; with one, the cost model makes loads cheap, and half the time
     // swaps too.
-    if (!o.kv_ssd.empty())
+    if (!o.kv_store.empty())
       used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
     auto core = EngineCore::create(std::move(used), o, &clock);
     EXPECT_TRUE(core.ok()) << o.kv_format << ", " << o.evictor << ": " << (core.ok() ? "" : core.error().message);
@@ -155,13 +156,13 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   // Stops the engine and opens its file with another one: half of the time a copy from before the engine could write
   // its pending blocks, as after a crash. (Steps of this model are faster than a disk: nearly all blocks are pending.)
   std::unique_ptr<EngineCore> restart(std::unique_ptr<EngineCore> core, const Clock& clock) {
-    const EngineOptions& o = engines_.back().options;
+    const std::string& store = engines_.back().store;
     const bool crash = draw(2) == 0;
     const std::string copy = folder_ + "/crashed";
-    if (crash) std::filesystem::copy_file(o.kv_ssd, copy, std::filesystem::copy_options::overwrite_existing);
+    if (crash) std::filesystem::copy_file(store, copy, std::filesystem::copy_options::overwrite_existing);
     count(*core);
     core.reset();
-    if (crash) std::filesystem::rename(copy, o.kv_ssd);
+    if (crash) std::filesystem::rename(copy, store);
     for (auto& [id, out] : outcomes_)
       if (out.finish == FinishReason::none) out.finish = FinishReason::cancelled;
     for (auto& [id, chosen] : chosen_) {
@@ -302,7 +303,7 @@ TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
   int steps = 0;
   for (; steps < kSteps || (!engine->idle() && steps < 4 * kSteps); ++steps) {
     if (steps < kSteps && draw(75) == 0) {
-      const bool again = !engines_.back().options.kv_ssd.empty() && draw(4);
+      const bool again = !engines_.back().options.kv_store.empty() && draw(4);
       engine = again ? restart(std::move(engine), clock) : replace(std::move(engine), clock);
       ASSERT_TRUE(engine);
     }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "properties/store_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -32,11 +33,11 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
 
   EngineOptions tight() {
     EngineOptions o = tight_options();
-    o.kv_ssd = path();
-    o.kv_ssd_size = 2 << 20;
-    o.kv_ssd_order = std::get<1>(GetParam());
+    o.kv_store = store();
     return o;
   }
+  bool by_arrival() const { return std::get<1>(GetParam()) == std::string("arrival"); }
+  std::string store(double fetch = 1) { return SsdStoreFlags{path(), 2 << 20, std::get<1>(GetParam()), fetch}.text(); }
 
   std::unique_ptr<EngineCore> open(const EngineOptions& o) { return StoreRuns::open(o, load_seconds()); }
   // With `crash`, the file is copied at a random moment, as a crash would leave it.
@@ -111,12 +112,12 @@ TEST_P(EngineStore, BlocksFasterToComputeAreComputed) {
 // with another stream.
 TEST_P(EngineStore, LeftOutTokensAreReportedAndStayInTheirStream) {
   EngineOptions o = tight();
-  o.kv_ssd_fetch = 0.5;
-  if (o.kv_ssd_order == "arrival") {
+  o.kv_store = store(0.5);
+  if (by_arrival()) {
     EXPECT_FALSE(EngineCore::create(model_, o).ok());  // arrival order has no importance
     return;
   }
-  o.swap_tokens = 150;
+  o.kv_tier = memory_tier(150);
   for (int round = 0; round < 6; ++round) {
     auto core = open(o);
     ASSERT_TRUE(core);
@@ -130,7 +131,7 @@ TEST_P(EngineStore, LeftOutTokensAreReportedAndStayInTheirStream) {
 
 TEST_P(EngineStore, AStreamWithLeftOutTokensDoesNotDependOnTheSchedule) {
   EngineOptions o = tight();
-  if (o.kv_ssd_order == "arrival") return;
+  if (by_arrival()) return;
   Request request = make_request(1, 90, 12, model_->info().vocab);
   {
     auto core = open(o);
@@ -140,7 +141,7 @@ TEST_P(EngineStore, AStreamWithLeftOutTokensDoesNotDependOnTheSchedule) {
   }
   const Request own = make_request(200, 20, 1, model_->info().vocab);
   request.prompt.insert(request.prompt.end(), own.prompt.begin(), own.prompt.end());
-  o.kv_ssd_fetch = 0.4;  // 5 of 11 blocks
+  o.kv_store = store(0.4);  // 5 of 11 blocks
   std::filesystem::copy_file(path(), folder_ + "/stored");
   StoreAnswer first;
   for (const int64_t batch : {48, 8, 11}) {
@@ -148,7 +149,7 @@ TEST_P(EngineStore, AStreamWithLeftOutTokensDoesNotDependOnTheSchedule) {
     o.batch_tokens = batch;
     o.max_streams = 1;
     o.resident_streams = 3;
-    o.swap_tokens = batch == 11 ? 150 : 0;
+    o.kv_tier = memory_tier(batch == 11 ? 150 : 0);
     auto core = open(o);
     ASSERT_TRUE(core->add(1, request).ok());
     std::vector<TokenEvent> events;

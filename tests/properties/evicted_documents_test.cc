@@ -7,6 +7,7 @@
 #include "properties/document_requests.h"
 #include "properties/preempted_run.h"
 #include "properties/whole_evictor.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -115,7 +116,7 @@ TEST_P(EvictedDocuments, PreemptedAtAnyStageTheyContinue) {
   for (const bool swapped : {false, true})
     for (const int64_t every : {2, 5, 9}) {
       EngineOptions o = evicting(options(1, 12, 4));
-      o.swap_tokens = swapped ? 200 : 0;
+      o.kv_tier = memory_tier(swapped ? 200 : 0);
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, request()).ok());
       EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone.tokens) << every << " " << swapped;

@@ -14,6 +14,7 @@
 #include "kv/codec.h"
 #include "properties/preempted_run.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace::testing {
 
@@ -219,7 +220,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     const Shown alone = run_one(evicting(options()), one);
     for (const int64_t every : {2, 5, 9}) {
       EngineOptions o = evicting(options(1, 12, 4));
-      o.swap_tokens = swapped ? 200 : 0;
+      o.kv_tier = memory_tier(swapped ? 200 : 0);
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, one).ok());
       EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone.tokens) << every;

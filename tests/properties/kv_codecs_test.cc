@@ -10,6 +10,7 @@
 #include "evaluate/scorer.h"
 #include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -160,7 +161,7 @@ TEST_P(KvCodecBits, DoNotDependOnPreemptions) {
     EngineOptions o = with_format(options(2, 40));
     o.kv_tokens = 256;  // of six streams with up to 100 tokens
     o.max_streams = 4;
-    o.swap_tokens = swap_tokens;
+    o.kv_tier = memory_tier(swap_tokens);
     o.policy = "fcfs:reserve=prompt";
     auto executor = CpuExecutor::create(model_, o);
     ASSERT_TRUE(executor.ok()) << executor.error().message;
@@ -347,8 +348,7 @@ TEST_F(KvCodecUse, BlocksOfTheStoreAreThoseOfTheCodec) {
   std::filesystem::remove(path);
   EngineOptions o = options();
   o.kv_format = "kivi:bits=4";
-  o.kv_ssd = path;
-  o.kv_ssd_size = 16 << 20;
+  o.kv_store = SsdStoreFlags{path, 16 << 20}.text();
   const auto run = [&](const EngineOptions& with) {
     auto core = make_core(model_, with);
     EXPECT_TRUE(core->add(1, make_request(1, 100, 8, vocab_)).ok());
@@ -383,12 +383,12 @@ TEST_F(KvCodecUse, Refusals) {
   EXPECT_NE(refused(o).find("choose paged"), std::string::npos);
   o.kv_pool = "paged";
   o.kv_format = "kivi:residual=32";
-  o.kv_ssd = "/nonexistent/file";
+  o.kv_store = "ssd:path=/nonexistent/file";
   EXPECT_EQ(
       refused(o),
       "KV store ssd does not go with KV format kivi:residual=32: blocks without the raw rows of their newest tokens "
       "cannot be shared; use residual=0");
-  o.kv_ssd.clear();
+  o.kv_store.clear();
   o.kv_format = "kivi:values=f16";
   EXPECT_EQ(refused(o), "KV format kivi: values: no such option; known: bits, group, residual, window, window_values");
   o.kv_format = "f16:window=kivi:bits=5";

@@ -13,6 +13,7 @@
 #include "model_runner.h"
 #include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -110,7 +111,7 @@ TEST_P(Latent, PreemptionsDoNotShow) {
     EngineOptions o = with_format(options(2, 40, 8));
     o.kv_tokens = 160;  // of six streams with up to 82 tokens
     o.max_streams = 4;
-    o.swap_tokens = swap_tokens;
+    o.kv_tier = memory_tier(swap_tokens);
     o.policy = "fcfs:reserve=prompt";
     auto executor = CpuExecutor::create(model_, o);
     ASSERT_TRUE(executor.ok());

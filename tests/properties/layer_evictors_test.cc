@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "properties/plain_layers.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -283,12 +284,8 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
         "its own, and blocks of all layers are needed; omit one of the two",
         other);
   };
-  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.swap_tokens = 100; }), shared("KV tier memory"));
-  EXPECT_EQ(refusal(model_,
-                    [](EngineOptions& o) {
-                      o.kv_ssd = "/nonexistent/file";
-                      o.kv_ssd_size = 1 << 20;
-                    }),
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_tier = memory_tier(100); }), shared("KV tier memory"));
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_store = "ssd:path=/nonexistent/file,size=1M"; }),
             shared("KV store ssd"));
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
             "evictor pyramidkv:budget=40 does not go with KV pool virtual: budgets differ by layer, and layers have no "

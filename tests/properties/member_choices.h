@@ -146,10 +146,8 @@ inline void add_place_choices(const ChoiceFiles& files, std::vector<MemberChoice
   out.push_back({"store", "ssd", [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,path=" + path; }});
   out.push_back({"store", "ssd: in order of importance",
                  [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,order=importance,path=" + path; }});
-  out.push_back({"store", "ssd: of which a part is fetched", [path](EngineOptions& o) {
-                   o.kv_store = "ssd:size=1M,order=importance,path=" + path;
-                   o.kv_ssd_fetch = 0.5;
-                 }});
+  out.push_back({"store", "ssd: of which a part is fetched",
+                 [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,order=importance,fetch=0.5,path=" + path; }});
   out.push_back({"pool", "virtual", [](EngineOptions& o) { o.kv_pool = "virtual"; }});
   for (const auto& entry : prefix_evictors().entries())
     out.push_back(

@@ -8,6 +8,7 @@
 
 #include "properties/preempted_run.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -133,7 +134,7 @@ TEST_P(ModelFamilies, FormatsOfRowsKeepTheBits) {
     expect_as_alone(small, requests, expected, format);
     for (const int64_t swap : {0, 2000}) {
       EngineOptions little = narrow(small);
-      little.swap_tokens = swap;
+      little.kv_tier = memory_tier(swap);
       expect_as_alone(little, requests, expected, fmt::format("{}, swap {}", format, swap));
     }
   }
@@ -147,7 +148,7 @@ TEST_P(ModelFamilies, PreemptedAtAnyStageTheyContinue) {
     const Shown expected = alone(with_adapters(wide()), request);
     for (const bool swap : {false, true}) {
       EngineOptions o = with_adapters(wide(1, 48));
-      o.swap_tokens = swap ? 2000 : 0;
+      o.kv_tier = memory_tier(swap ? 2000 : 0);
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, request).ok());
       EXPECT_EQ(tokens_when_preempted(*core, 3, swap), expected.tokens) << swap;

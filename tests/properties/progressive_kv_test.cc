@@ -5,6 +5,7 @@
 
 #include "model_runner.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -167,7 +168,7 @@ TEST_F(ProgressiveStreams, BitsDoNotDependOnPrefixesAndPreemptions) {
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = with(options(1, 16, 8));
     o.kv_tokens = 160;
-    o.swap_tokens = swap;
+    o.kv_tier = memory_tier(swap);
     o.policy = "fcfs:reserve=prompt";
     auto core = make_core(model_, o);
     for (RequestId round : {1, 2}) {

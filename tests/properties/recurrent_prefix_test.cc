@@ -9,6 +9,7 @@
 
 #include "properties/costed_executor.h"
 #include "properties/draft_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -110,7 +111,7 @@ TEST_P(RecurrentPrefix, BitsDoNotDependOnPreemptions) {
     EngineOptions o = copying(2, 40);
     o.kv_tokens = 160;
     o.max_streams = 4;
-    o.swap_tokens = swap_tokens;
+    o.kv_tier = memory_tier(swap_tokens);
     o.policy = "fcfs:reserve=prompt";
     auto executor = CpuExecutor::create(model_, o);
     ASSERT_TRUE(executor.ok());

@@ -10,6 +10,7 @@
 #include "kv/tiers/store_format.h"
 #include "properties/redis_process.h"
 #include "properties/store_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -38,9 +39,7 @@ class RecurrentStore : public ::testing::TestWithParam<std::tuple<const char*, c
       o.kv_store = fmt::format("redis:port={},deadline_ms=20000", server_.port());
       return;
     }
-    o.kv_ssd = path();
-    o.kv_ssd_size = 4 << 20;
-    o.kv_ssd_order = std::get<1>(GetParam());
+    o.kv_store = SsdStoreFlags{path(), 4 << 20, std::get<1>(GetParam())}.text();
   }
   EngineOptions storing(int threads = 1, int64_t batch_tokens = 512) {
     EngineOptions o = options(threads, batch_tokens, 8);
@@ -210,7 +209,7 @@ TEST_P(RecurrentStore, StreamsHaveTheSameBitsAsAlone) {
     store_in(o);
     o.threads = 1 + round % 2;
     o.state_evict = round % 3 == 0 ? "every:k=2" : "last";
-    o.swap_tokens = round % 4 == 3 ? 150 : 0;
+    o.kv_tier = memory_tier(round % 4 == 3 ? 150 : 0);
     o.state_cache_bytes = round % 3 == 1 ? 2 * make_core(model_, options())->stats().state_cache.slot_bytes : 0;
     const bool fails = round % 2 == 1, crash = round % 4 == 2;
     if (on_server() && fails)
@@ -288,10 +287,7 @@ TEST(RecurrentStoreOptions, PartsOfAPromptAreNotFetched) {
   const auto model = load_for(golden_model("falcon_h1"), *select_isa());
   ASSERT_TRUE(model);
   EngineOptions o = options();
-  o.kv_ssd = ::testing::TempDir() + "recurrent_store_parts";
-  o.kv_ssd_size = 4 << 20;
-  o.kv_ssd_order = "importance";
-  o.kv_ssd_fetch = 0.5;
+  o.kv_store = SsdStoreFlags{::testing::TempDir() + "recurrent_store_parts", 4 << 20, "importance", 0.5}.text();
   const auto core = EngineCore::create(model, o);
   ASSERT_FALSE(core.ok());
   EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
@@ -305,15 +301,17 @@ TEST(RecurrentStoreOptions, AStoreNeedsSlotsForCopies) {
   const auto model = load_for(golden_model("mamba"), *select_isa());
   ASSERT_TRUE(model);
   EngineOptions o = options();
-  o.kv_ssd = ::testing::TempDir() + "recurrent_store_slots";
+  const std::string path = ::testing::TempDir() + "recurrent_store_slots";
   const auto refusal = [&] {
     const auto core = EngineCore::create(model, o);
     return core.ok() ? std::string() : core.error().message;
   };
-  o.kv_ssd_size = 20'000;
-  EXPECT_NE(refusal().find("too small"), std::string::npos) << refusal();
-  o.kv_ssd_size = 4 << 20;
+  o.kv_store = SsdStoreFlags{path, 20'000}.text();
+  EXPECT_NE(refusal().find("a copy of the recurrent states take"), std::string::npos) << refusal();
+  o.kv_store = SsdStoreFlags{path, 4 << 20}.text();
   EXPECT_EQ(refusal(), "");
+  o.state_cache_bytes = 1;  // no copy fits
+  EXPECT_NE(refusal().find("the prefix cache, which has no memory for copies"), std::string::npos) << refusal();
   o.prefix_cache = false;
   EXPECT_EQ(refusal(), "KV store: holds blocks of the prefix cache, which is switched off");
 }

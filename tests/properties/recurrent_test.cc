@@ -8,6 +8,7 @@
 #include "model_runner.h"
 #include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -99,7 +100,7 @@ TEST_P(Recurrent, BitsDoNotDependOnPreemptions) {
     EngineOptions o = options(2, 40, 8);
     o.kv_tokens = 160;  // of six streams with up to 82 tokens
     o.max_streams = 4;
-    o.swap_tokens = swap_tokens;
+    o.kv_tier = memory_tier(swap_tokens);
     o.policy = "fcfs:reserve=prompt";
     auto executor = CpuExecutor::create(model_, o);
     ASSERT_TRUE(executor.ok());
@@ -238,7 +239,7 @@ TEST(RecurrentMemory, StatesAreCounted) {
     EngineOptions o = options();
     o.max_streams = streams;
     o.resident_streams = resident;
-    o.swap_tokens = swap;
+    o.kv_tier = memory_tier(swap);
     o.drafter = drafter;
     auto core = make_core(model, o);
     EXPECT_EQ(core->stats().states, states);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "properties/draft_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -62,7 +63,7 @@ TEST_P(SharedKeys, DraftsAndPreemptionsKeepTheBits) {
     EngineOptions narrow = options(2, 100);
     narrow.kv_tokens = 144;
     narrow.policy = "fcfs:reserve=prompt";
-    narrow.swap_tokens = swapped;
+    narrow.kv_tier = memory_tier(swapped);
     auto core = make_core(model_, narrow);
     for (RequestId id = 1; id <= 2; ++id)
       ASSERT_TRUE(core->add(id, make_request(4 + static_cast<int64_t>(id), 60, 20, vocab_)).ok());

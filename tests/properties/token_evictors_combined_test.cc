@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "properties/draft_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -164,7 +165,7 @@ TEST_P(EvictorsCombined, PreemptionsDoNotShow) {
     EngineOptions o = evicting(options(2, 40, 4));
     o.kv_tokens = 120;
     o.policy = setting.policy;
-    o.swap_tokens = setting.swap_tokens;
+    o.kv_tier = memory_tier(setting.swap_tokens);
     o.drafter = setting.drafter;
     auto narrow = core(o);
     auto hurried = all;
@@ -187,7 +188,7 @@ TEST_P(EvictorsCombined, PreemptedAtAnyStageTheyContinue) {
     for (const int64_t every : {2, 5, 9}) {
       SCOPED_TRACE(fmt::format("swap {}, every {}", swap, every));
       EngineOptions o = evicting(options(1, 12, 4));
-      o.swap_tokens = 200;
+      o.kv_tier = memory_tier(200);
       auto preempting = core(o);
       ASSERT_TRUE(preempting->add(1, one.front()).ok());
       EvictedAnswer answer;

@@ -494,13 +494,12 @@ TEST(TokenEvictorRefusals, NameTheReason) {
     EXPECT_EQ(plain->check(r).error().message, planned) << batch;
   }
   EXPECT_TRUE(make_core(mixed, o)->check(r).ok());
-  o.kv_ssd = "/nonexistent/file";
-  o.kv_ssd_size = 1 << 20;
+  o.kv_store = "ssd:path=/nonexistent/file,size=1M";
   EXPECT_EQ(EngineCore::create(mixed, o).error().message,
             "KV store ssd does not go with evictor h2o: layers with a window have blocks of their own where an evictor "
             "drops tokens; "
             "omit one of the two");
-  o.kv_ssd.clear();
+  o.kv_store.clear();
   for (const char* format : {"kivi", "f16:window=kivi"}) {
     o.kv_format = format;
     EXPECT_TRUE(EngineCore::create(mixed, o).ok()) << format;

@@ -274,8 +274,7 @@ TEST_P(PerfectDrafts, AStoreServesThemToo) {
   for (const double load : {0.001, 9.0}) {
     EngineOptions o = options(1, 512, 8);
     o.drafter = drafter_;
-    o.kv_ssd = fmt::format("{}/store{}", folder_.string(), load);
-    o.kv_ssd_size = 4 << 20;
+    o.kv_store = fmt::format("ssd:path={}/store{},size=4M", folder_.string(), load);
     for (const bool again : {false, true}) {
       SCOPED_TRACE(fmt::format("load {}, again {}", load, again));
       auto executor = CpuExecutor::create(model_, o);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "properties/draft_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -108,7 +109,7 @@ TEST_P(WindowBlocks, PreemptedAndSwappedStreamsHaveTheSameBits) {
       EngineOptions o = long_options();
       o.kv_tokens = 1300;
       o.policy = "fcfs:reserve=prompt";
-      o.swap_tokens = swap;
+      o.kv_tier = memory_tier(swap);
       o.prefix_cache = caches;
       const bool all_windows = make_core(model_, o)->kv().groups() == 1;
       if (all_windows) o.kv_tokens = 360;
@@ -127,7 +128,7 @@ TEST_P(WindowBlocks, PreemptedAtAnyStageTheyContinue) {
   const auto expected = run(keeping(long_options()), {one});
   for (const bool swap : {false, true}) {
     EngineOptions o = long_options(1, 48);
-    o.swap_tokens = 2000;
+    o.kv_tier = memory_tier(2000);
     o.prefix_cache = !swap;
     auto core = make_core(model_, o);
     ASSERT_TRUE(core->add(1, one).ok());
@@ -278,7 +279,7 @@ TEST_P(WindowBlocks, EncodedBlocksAreGivenBack) {
     expect_same(run(o, requests), kept);
     o.batch_tokens = 33;
     o.kv_tokens = 1000;
-    o.swap_tokens = 1000;
+    o.kv_tier = memory_tier(1000);
     o.policy = "fcfs:reserve=prompt";
     expect_same(run(o, requests), kept);
   }
@@ -330,7 +331,7 @@ TEST_P(WindowBlocks, RandomLoadsKeepTheAccountsAndTheBits) {
     o.max_streams = 3;
     o.resident_streams = 5;
     o.policy = "fcfs:reserve=prompt";
-    o.swap_tokens = seed % 2 ? 2000 : 0;
+    o.kv_tier = memory_tier(seed % 2 ? 2000 : 0);
     expect_same(run(o, requests), expected);
   }
 }

@@ -2,6 +2,7 @@
 // dropped, and blocks behind the windows are given back. The bits are those of the request alone with all of the
 // window's blocks kept; a stream holds its budget in one group and its window in the other, whatever else runs.
 #include "properties/draft_runs.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -97,7 +98,7 @@ TEST_P(WindowEvictors, LoadsInLittleMemoryKeepTheBits) {
     o.max_streams = 3;
     o.resident_streams = 5;
     o.policy = "fcfs:reserve=prompt";
-    o.swap_tokens = seed % 2 ? 400 : 0;
+    o.kv_tier = memory_tier(seed % 2 ? 400 : 0);
     o.prefix_cache = seed > 2;
     if (seed == 4) o.drafter = "ngram:min=1,k=4";
     if (seed == 3) o.drafter = "draft:k=3,model=" + golden_model("llama3");  // its layers are in the first group

@@ -15,7 +15,7 @@ TEST(DrafterBlame, OnlyADrafterThatIsInTheWayIsLeftOut) {
   config.engine.threads = 1;
   config.engine.drafter = "ngram";
   config.engine.drafter_if_possible = true;
-  config.engine.kv_ssd = "/nonexistent/folder/store";
+  config.engine.kv_store = "ssd:path=/nonexistent/folder/store";
   const auto served = load_served_model(config, nullptr, [] { return false; });
   ASSERT_FALSE(served.ok());
   for (const std::string& text : warnings) EXPECT_EQ(text.find("/nonexistent"), std::string::npos) << text;

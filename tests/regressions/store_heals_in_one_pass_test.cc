@@ -12,6 +12,7 @@
 #include "kv/tiers/store_format.h"
 #include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -41,9 +42,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<EngineCore> open() {
     EngineOptions o = options(1, 48, kHealBlock);
     o.kv_tokens = 1024;
-    o.kv_ssd = path_;
-    o.kv_ssd_size = 4 << 20;
-    o.kv_ssd_order = GetParam();
+    o.kv_store = SsdStoreFlags{path_, 4 << 20, GetParam()}.text();
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
     auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = 1e-9}),

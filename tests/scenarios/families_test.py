@@ -160,17 +160,26 @@ class Family:
         alone = self.chat(body)
         self.assertEqual(len(alone["logprobs"]["content"]), 60)
         other = self.start("--no-prefix-cache") if not self.flags else self.start()
+        for _ in range(5):  # until the four others still run when the fifth has ended
+            running = self.start_four(other)
+            self.assertEqual(self.chat(body, other), alone)
+            metrics = other.ask("GET", "/metrics")[1]
+            running_now = [line.split()[-1] for line in metrics.splitlines() if line.startswith("millrace_requests_running")]
+            for response in running:
+                response.close()
+            if [float(one) for one in running_now] == [4.0]:
+                return
+        self.fail(f"the others ended first in every trial: {metrics}")
+
+    def start_four(self, server):
         running = []
-        for i in range(4):  # they still run when the fifth has ended
+        for i in range(4):
             longer = self.body("Once upon a time. " * (3 * i + 1), max_tokens=3000, seed=i, ignore_eos=True, stream=True)
-            response = other.request("POST", CHAT, longer)
+            response = server.request("POST", CHAT, longer)
             self.assertEqual(response.status, 200)
             self.assertTrue(response.readline().startswith(b"data: "))
             running.append(response)
-        self.assertEqual(self.chat(body, other), alone)
-        metrics = other.ask("GET", "/metrics")[1]
-        running_now = [line.split()[-1] for line in metrics.splitlines() if line.startswith("millrace_requests_running")]
-        self.assertEqual([float(one) for one in running_now], [4.0], metrics)
+        return running
 
 
 class Qwen35(Family, unittest.TestCase):

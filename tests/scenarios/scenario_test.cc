@@ -24,6 +24,7 @@
 
 #include "engine/engine_core.h"
 #include "run/executors/simulated_executor.h"
+#include "run/plan/kv_places.h"
 #include "schedule/policy.h"
 #include "test_paths.h"
 
@@ -90,7 +91,7 @@ void read_engine(std::istringstream& line, EngineOptions& o) {
     else if (key == "batch")
       o.batch_tokens = integer(value);
     else if (key == "swap")
-      o.swap_tokens = integer(value);
+      o.kv_tier = memory_tier(integer(value));
     else if (key == "context")
       o.context = integer(value);
     else if (key == "cache")

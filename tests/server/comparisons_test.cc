@@ -173,6 +173,9 @@ TEST(Compare, EndsWithTheServer) {
   client.post("/compare", R"({"with": ["kv_format=q8_0"], "repeat": 100, "prompt": 200, "generate": 200})");
   ASSERT_EQ(client.head().status, 200);
   live.server.reset();
+  std::string text;
+  for (std::string part = client.chunk(); !part.empty(); part = client.chunk()) text += part;
+  for (const auto& [event, data] : frames_of(text)) EXPECT_NE(event, "result") << data;
 }
 
 TEST(Live, IsOfTheModelThatIsNamed) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/memory_accounts.h"
+#include "run/plan/kv_places.h"
 #include "server/live_server.h"
 #include "test_paths.h"
 
@@ -312,8 +313,7 @@ TEST(Models, NamesAndFilesAreTheirsAlone) {
   EXPECT_EQ(taken.error().kind, ErrorKind::user);
   EXPECT_NE(taken.error().message.find("'x'"), std::string::npos);
   b.aliases.clear();
-  a.engine.kv_ssd = b.engine.kv_ssd = (folder.path / "store").string();
-  a.engine.kv_ssd_size = b.engine.kv_ssd_size = 16 << 20;
+  a.engine.kv_store = b.engine.kv_store = SsdStoreFlags{(folder.path / "store").string(), 16 << 20}.text();
   Models server({a, b});
   choice_of(post(server.port(), "/v1/completions", body("x", 1, 4)));
   const Response refused = post(server.port(), "/v1/completions", body("b", 1, 4));

@@ -1,6 +1,7 @@
 // The page for browsers and the live feed of the engine.
 #include "server/page.h"
 
+#include "run/plan/kv_places.h"
 #include "server/live_server.h"
 
 namespace millrace {
@@ -94,7 +95,7 @@ TEST(Live, ListsEveryMemberInUse) {
   EngineOptions engine;
   engine.drafter = "ngram:k=3";
   engine.evictor = "streamingllm:sinks=4,window=60";
-  engine.swap_tokens = 64;
+  engine.kv_tier = memory_tier(64);
   engine.prefix_cache = false;
   LiveServer live({}, {}, engine);
   Client watcher(live.port());

@@ -185,10 +185,11 @@ TEST(EngineChoices, NameEveryLossyStepOfTheEngine) {
   const Response vectors = post(live.port(), "/v1/embeddings", R"({"input": "Once", "pooling": "last"})");
   EXPECT_EQ(vectors.json()["millrace"]["engine"], (Json{{"kernel", "unified_max:max=4"}})) << vectors.body;
   EngineOptions o;
-  o.kv_ssd_fetch = 0.5;
+  o.kv_store = "ssd:path=secret/file,order=importance,fetch=0.5";
   o.kernels = {"unified_max", "fused", "padded_experts:capacity=2"};
-  EXPECT_EQ(engine_choices(o, {}, "switch"),
-            (Json{{"router", "switch"}, {"kernel", "unified_max; padded_experts:capacity=2"}, {"kv_ssd_fetch", 0.5}}));
+  EXPECT_EQ(
+      engine_choices(o, {}, "switch"),
+      (Json{{"router", "switch"}, {"kernel", "unified_max; padded_experts:capacity=2"}, {"store", "ssd:fetch=0.5"}}));
 }
 
 TEST(RequestUse, LeavesOutWhatTheServerChose) {

@@ -35,6 +35,9 @@ const Registry<StoreMember>& kv_stores() {
              {"size", Type::text, "8G", 0, 0, "maximum size of the file, in bytes or such as 500M"},
              {"order", Type::text, "arrival", 0, 0,
               "order of blocks in the file and of reading: arrival or importance"},
+             {"fetch", Type::number, "1", 0.01, 1,
+              "fraction of a prompt's stored blocks to fetch, most important first; the others are left out of "
+              "attention. Below 1, answers change"},
              {"deadline_ms", Type::integer, "10000", 1, 3600000,
               "how long a load may take; then its tokens are computed"}}},
            kSsdStore},

@@ -115,7 +115,7 @@ TEST(Places, Messages) {
   EXPECT_EQ(message("ssd"), "KV store: needs a file, path=...");
   EXPECT_EQ(message("ssd:path=/tmp/a,size=much").find("KV store: size: "), 0u) << message("ssd:path=/tmp/a,size=much");
   EXPECT_EQ(message("ssd:path=/tmp/a,folder=b"),
-            "KV store ssd: folder: no such option; known: path, size, order, deadline_ms");
+            "KV store ssd: folder: no such option; known: path, size, order, fetch, deadline_ms");
   EXPECT_EQ(message("redis"), "");
   EXPECT_EQ(message("redis:host="), "KV store: needs a server, host=...");
   EXPECT_EQ(message("redis:user=a"), "KV store: user: a user needs a password, password_env=NAME");

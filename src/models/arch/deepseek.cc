@@ -189,6 +189,8 @@ const Arch kDeepseek2 = {
     .read_huggingface = read_v2,
     .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
+    .folder_to_gguf = false,
+    .gguf_to_folder = false,
 };
 
 const Arch kDeepseek3 = {
@@ -204,6 +206,8 @@ const Arch kDeepseek3 = {
     .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
     .gguf_name = "deepseek2",
+    .folder_to_gguf = false,
+    .gguf_to_folder = false,
 };
 
 }  // namespace millrace

@@ -155,7 +155,8 @@ const Arch kGemma3n = {
     .read_gguf = read_gemma3n_gguf,
     .read_huggingface = read_gemma3n,
     .names = kGemma3nNames,
-    .other_file_kind = false,
+    .folder_to_gguf = false,
+    .gguf_to_folder = false,
 };
 
 }  // namespace millrace

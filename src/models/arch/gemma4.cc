@@ -56,6 +56,30 @@ void read_gemma4_gguf(ConfigReader& meta, ArchSpec& spec) {
   share_last_keys(meta, spec, meta.count_or("attention.shared_kv_layers", 0, 0, spec.layer_count()));
 }
 
+// One number if all layers have the same, else one a layer.
+nlohmann::ordered_json listed(const ArchSpec& spec, int64_t LayerSpec::*size) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const LayerSpec& layer : spec.layers) out.push_back(layer.*size);
+  const bool same = std::ranges::all_of(out, [&](const auto& one) { return one == out.front(); });
+  return same && !out.empty() ? out.front() : out;
+}
+
+void write_gemma4_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  meta["feed_forward_length"] = listed(spec, &LayerSpec::hidden);
+  meta["attention.head_count_kv"] = listed(spec, &LayerSpec::kv_heads);
+  meta["attention.shared_kv_layers"] =
+      std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; });
+  meta["embedding_length_per_layer_input"] = spec.layer_input;
+  auto& windows = meta["attention.sliding_window_pattern"] = nlohmann::ordered_json::array();
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window > 0);
+  const auto local = std::ranges::find_if(spec.layers, [](const LayerSpec& layer) { return layer.window > 0; });
+  if (local == spec.layers.end()) return;
+  meta["attention.key_length_swa"] = meta["attention.value_length_swa"] = local->head_dim;
+  const RopeSpec& rope = spec.ropes[static_cast<size_t>(local->rope)];
+  meta["rope.dimension_count_swa"] = rope.rotated;
+  meta["rope.freq_base_swa"] = rope.theta;
+}
+
 // ---- Hugging Face ----
 
 // Layers that see all keys have their own sizes of heads: in fields of the whole model, or layer by layer.
@@ -159,7 +183,9 @@ const Arch kGemma4 = {
     .read_gguf = read_gemma4_gguf,
     .read_huggingface = read_gemma4,
     .names = kGemma4Names,
-    .other_file_kind = false,
+    .same_tensors = true,
+    .gguf_to_folder = false,
+    .write_gguf = write_gemma4_gguf,
 };
 
 }  // namespace millrace

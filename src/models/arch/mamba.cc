@@ -34,6 +34,15 @@ void read_mamba_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_layers(spec, meta.count("block_count", 1, kMaxLayers), ssm);
 }
 
+void write_mamba_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  for (const char* key : {"attention.head_count_kv", "attention.key_length", "attention.value_length"}) meta.erase(key);
+  const SsmSpec& ssm = spec.layers.front().ssm;
+  meta["ssm.conv_kernel"] = ssm.taps;
+  meta["ssm.inner_size"] = ssm.inner;
+  meta["ssm.state_size"] = ssm.state;
+  meta["ssm.time_step_rank"] = ssm.rank;
+}
+
 void read_mamba(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("hidden_size", 1, kMaxWidth);
@@ -84,6 +93,8 @@ const Arch kMamba = {
               {"blk.{l}.ssm_a", "backbone.layers.{l}.mixer.A_log"},
               {"blk.{l}.ssm_d", "backbone.layers.{l}.mixer.D"},
               {"blk.{l}.ssm_out.weight", "backbone.layers.{l}.mixer.out_proj.weight"}},
+    .gguf_to_folder = false,
+    .write_gguf = write_mamba_gguf,
 };
 
 }  // namespace millrace

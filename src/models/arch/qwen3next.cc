@@ -4,6 +4,8 @@
 // (models/draft_heads/mtp_layer.h).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
@@ -24,7 +26,17 @@ void set_delta_layer(LayerSpec& layer, const SsmSpec& ssm) {
 
 // ---- GGUF ----
 
-void set_gguf_layers(ConfigReader& meta, ArchSpec& spec, const SsmSpec& ssm) {
+SsmSpec read_gguf_sizes(ConfigReader& meta, bool tiled) {
+  SsmSpec ssm{.conv_bias = false, .tiled = tiled};
+  ssm.inner = meta.count("ssm.inner_size", 1, kMaxWidth);
+  ssm.state = meta.count("ssm.state_size", 1, kMaxState);
+  ssm.taps = meta.count("ssm.conv_kernel", 1, kMaxTaps);
+  ssm.heads = meta.count("ssm.time_step_rank", 1, kMaxWidth);
+  ssm.groups = meta.count("ssm.group_count", 1, kMaxWidth);
+  return ssm;
+}
+
+void set_gguf_layers(ConfigReader& meta, ArchSpec& spec, bool tiled) {
   const auto blocks = static_cast<size_t>(spec.layer_count());
   // Layers that predict further tokens come last, and are not part of the model itself.
   spec.layers.resize(blocks - static_cast<size_t>(meta.count_or("nextn_predict_layers", 0, 0, spec.layer_count() - 1)));
@@ -37,20 +49,43 @@ void set_gguf_layers(ConfigReader& meta, ArchSpec& spec, const SsmSpec& ssm) {
     spec.layers[i].attention_gate = true;
     const bool recurrent =
         stated ? (*stated)[i] == true || (*stated)[i] == 1 : (static_cast<int64_t>(i) + 1) % interval != 0;
-    if (recurrent) set_delta_layer(spec.layers[i], ssm);
+    if (recurrent) set_delta_layer(spec.layers[i], read_gguf_sizes(meta, tiled));
   }
 }
 
 void read_delta_gguf(ConfigReader& meta, ArchSpec& spec, bool tiled) {
   spec.qk_norm = QkNorm::head;
   spec.moe.shared_gate = spec.moe.shared_hidden > 0;
-  SsmSpec ssm{.conv_bias = false, .tiled = tiled};
-  ssm.inner = meta.count("ssm.inner_size", 1, kMaxWidth);
-  ssm.state = meta.count("ssm.state_size", 1, kMaxState);
-  ssm.taps = meta.count("ssm.conv_kernel", 1, kMaxTaps);
-  ssm.heads = meta.count("ssm.time_step_rank", 1, kMaxWidth);
-  ssm.groups = meta.count("ssm.group_count", 1, kMaxWidth);
-  set_gguf_layers(meta, spec, ssm);
+  set_gguf_layers(meta, spec, tiled);
+}
+
+bool is_delta_net(const LayerSpec& layer) { return layer.mixers.front().mixer == &kGatedDeltaNetMixer; }
+
+// Every n-th layer has attention, and the others a delta net; 0: there is no such n.
+int64_t attention_interval(const ArchSpec& spec) {
+  for (int64_t n = 1; n <= spec.layer_count(); ++n) {
+    int64_t i = 0;
+    while (i < spec.layer_count() && is_delta_net(spec.layers[static_cast<size_t>(i)]) == ((i + 1) % n != 0)) ++i;
+    if (i == spec.layer_count()) return n;
+  }
+  return 0;
+}
+
+void write_delta_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  const auto layer = std::ranges::find_if(spec.layers, is_delta_net);
+  if (layer != spec.layers.end()) {
+    meta["ssm.inner_size"] = layer->ssm.inner;
+    meta["ssm.state_size"] = layer->ssm.state;
+    meta["ssm.conv_kernel"] = layer->ssm.taps;
+    meta["ssm.time_step_rank"] = layer->ssm.heads;
+    meta["ssm.group_count"] = layer->ssm.groups;
+  }
+  if (const int64_t interval = attention_interval(spec)) {
+    meta["full_attention_interval"] = interval;
+    return;
+  }
+  auto& recurrent = meta["attention.recurrent_layers"] = nlohmann::ordered_json::array();
+  for (const LayerSpec& one : spec.layers) recurrent.push_back(is_delta_net(one));
 }
 
 void read_qwen3next_gguf(ConfigReader& meta, ArchSpec& spec) { read_delta_gguf(meta, spec, false); }
@@ -147,10 +182,12 @@ const Arch kQwen3Next = {
     .read_huggingface = read_qwen3next,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
+    .gguf_to_folder = false,
+    .write_gguf = write_delta_gguf,
 };
 const Arch kQwen35 = {
     .name = "qwen35",
-    .huggingface = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"},
+    .huggingface = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "qwen3_5"},
     .huggingface_type = "qwen3_5_text",
     .summary = "Gated delta nets, and gated attention in every fourth layer",
     .paper = "Yang, Kautz and Hatamizadeh, 2024, Gated Delta Networks: Improving Mamba2 with Delta Rule",
@@ -158,10 +195,12 @@ const Arch kQwen35 = {
     .read_huggingface = read_qwen35,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
+    .gguf_to_folder = false,
+    .write_gguf = write_delta_gguf,
 };
 const Arch kQwen35Moe = {
     .name = "qwen35moe",
-    .huggingface = {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
+    .huggingface = {"Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"},
     .huggingface_type = "qwen3_5_moe_text",
     .summary = "Qwen3.5 with fine-grained experts and a gated shared expert",
     .paper = "Yang, Kautz and Hatamizadeh, 2024, Gated Delta Networks: Improving Mamba2 with Delta Rule",
@@ -169,6 +208,8 @@ const Arch kQwen35Moe = {
     .read_huggingface = read_qwen3next,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
+    .gguf_to_folder = false,
+    .write_gguf = write_delta_gguf,
 };
 
 }  // namespace millrace

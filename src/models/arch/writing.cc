@@ -146,6 +146,15 @@ std::string layer_difference(const ArchSpec& left, const ArchSpec& right) {
     // A window that covers the whole context is equivalent to none.
     auto window = [&](const LayerSpec& layer) { return layer.window >= left.context ? 0 : layer.window; };
     if (window(a) != window(b)) return fmt::format("attention window of layer {} ({}, {})", i, a.window, b.window);
+    const bool dense = !a.moe || left.moe.beside_mlp;
+    const auto own = [](int64_t layer, int64_t model) { return layer > 0 ? layer : model; };  // 0: the model's
+    if (own(a.head_dim, left.head_dim) != own(b.head_dim, right.head_dim))
+      return fmt::format("size of the heads of layer {}", i);
+    if (own(a.kv_heads, left.kv_heads) != own(b.kv_heads, right.kv_heads))
+      return fmt::format("KV heads of layer {}", i);
+    if (dense && a.mlp && own(a.hidden, left.hidden) != own(b.hidden, right.hidden))
+      return fmt::format("hidden width of layer {}", i);
+    if (a.kv_from != b.kv_from) return fmt::format("the layer whose keys layer {} reads", i);
     if (a.moe != b.moe) return fmt::format("whether layer {} has experts", i);
     if ((a.rope < 0) != (b.rope < 0)) return fmt::format("whether layer {} rotates positions", i);
     if (a.rope < 0) continue;
@@ -306,11 +315,10 @@ std::string spec_difference(const ArchSpec& left, const ArchSpec& right) {
       {"experts", {left.moe.experts, right.moe.experts}},
       {"experts used", {left.moe.used, right.moe.used}},
       {"width of the shared expert", {left.moe.shared_hidden, right.moe.shared_hidden}},
+      {"dims of the layers' inputs", {left.layer_input, right.layer_input}},
       {"layers", {left.layer_count(), right.layer_count()}}};
   for (const auto& [what, pair] : numbers)
     if (!close(pair.first, pair.second)) return fmt::format("{} ({}, {})", what, pair.first, pair.second);
-  const bool dense = std::ranges::any_of(left.layers, [](const LayerSpec& layer) { return !layer.moe; });
-  if (dense && left.hidden != right.hidden) return fmt::format("hidden width ({}, {})", left.hidden, right.hidden);
   if (left.moe.experts > 0) {
     if (left.moe.hidden != right.moe.hidden) return "width of an expert";
     if (left.moe.normalize != right.moe.normalize) return "normalization of expert weights";

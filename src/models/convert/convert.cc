@@ -135,11 +135,6 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
           fmt::format("{}: is neither a .gguf file nor a folder to write a Hugging Face model into", options.output));
   MILLRACE_TRY(ConversionTarget target, find_target(options.format, gguf));
   MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer, options.open));
-  for (const LayerSpec& layer : input.spec.layers)
-    for (const LayerMixer& one : layer.mixers)
-      if (one.mixer != &kAttentionMixer && !(input.spec.encoder && one.mixer == &kBidirectionalMixer))
-        return Error::unsupported(
-            fmt::format("{}: conversion of layers with the mixer '{}'", options.input, one.mixer->name));
   if (input.spec.encoder && input.is_gguf() && !gguf)
     return Error::unsupported(
         fmt::format("{}: a GGUF file of an encoder ({}) cannot become a folder; convert it to another GGUF file",

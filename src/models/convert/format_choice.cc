@@ -47,6 +47,10 @@ const char* special_matrix(std::string_view name) {
   for (std::string_view part : {"altup_router.weight", "altup_predict_coef.weight", "altup_correct_coef.weight",
                                 "modality_router.weight", "prediction_coefs.weight", "correction_coefs.weight"})
     if (name.ends_with(part)) return "coefficients of residual streams";
+  for (std::string_view part : {".ssm_conv1d.weight", ".conv1d.weight"})
+    if (name.ends_with(part)) return "taps of a convolution";
+  for (std::string_view part : {".ssm_a", ".A_log"})
+    if (name.ends_with(part)) return "decays of states";
   if (is_shortcut(name)) return "shortcut of the residual stream";
   if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
   if (name == "token_types.weight") return "token types";

@@ -26,11 +26,14 @@ OutputTensor pack_one(const GroupedRows& layout, const std::string& name, const 
   whole.format = outputs[parts.front()].format;
   whole.dims = outputs[parts.front()].dims;
   whole.dims.front() = layout.groups * layout.group_rows();
-  for (int64_t group = 0; group < layout.groups; ++group)
+  for (int64_t group = 0; group < layout.groups; ++group) {
+    int64_t before = 0;  // rows of the same matrix that belong to earlier parts
     for (size_t i = 0; i < parts.size(); ++i) {
       const int64_t rows = layout.parts[i].rows;
-      whole.parts.push_back(rows_of_source(by_rows(outputs[parts[i]]), group * rows, rows));
+      before = i > 0 && parts[i] == parts[i - 1] ? before + layout.groups * layout.parts[i - 1].rows : 0;
+      whole.parts.push_back(rows_of_source(by_rows(outputs[parts[i]]), before + group * rows, rows));
     }
+  }
   return whole;
 }
 
@@ -51,6 +54,7 @@ void pack_grouped_rows(std::span<const GroupedRows> layouts, std::vector<OutputT
         if (parts.size() != layout.parts.size()) continue;
         outputs[first] = pack_one(layout, prefix + layout.name + kind, outputs, parts);
         std::ranges::sort(parts, std::greater<>());
+        parts.erase(std::ranges::unique(parts).begin(), parts.end());
         for (const size_t part : parts)
           if (part != first) outputs.erase(outputs.begin() + static_cast<ptrdiff_t>(part));
       }

@@ -16,6 +16,7 @@
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
 #include "models/convert/grouped_outputs.h"
+#include "models/convert/whole_tensors.h"
 #include "models/layer_matrices.h"
 #include "models/unknown/tensor_kinds.h"
 #include "models/weight_parts_loader.h"
@@ -129,6 +130,34 @@ SourceTensor made_here(std::string name, std::vector<float> values) {
   return tensor;
 }
 
+// Rotations of images' positions, which llama.cpp reads and which change nothing for text.
+void add_position_sections(const ConversionInput& input, const std::string& prefix, Json& keys) {
+  constexpr size_t kSections = 4;
+  if (input.is_gguf() || !input.files.config) return;
+  const Json fields = model_fields(input.files);
+  for (const char* object : {"rope_parameters", "rope_scaling"}) {
+    const auto rope = fields.find(object);
+    if (rope == fields.end() || !rope->is_object() || !rope->contains("mrope_section")) continue;
+    Json sections = (*rope)["mrope_section"];
+    const auto counts = [](const Json& one) { return one.is_number_unsigned(); };
+    if (!sections.is_array() || sections.size() > kSections || !std::ranges::all_of(sections, counts)) return;
+    while (sections.size() < kSections) sections.push_back(0u);
+    keys[prefix + "rope.dimension_sections"] = sections;
+    return;
+  }
+}
+
+// A layer that predicts further tokens counts as a block.
+void count_prediction_layers(const std::vector<SourceTensor>& sources, int64_t layers, const std::string& prefix,
+                             Json& keys) {
+  const std::string own = fmt::format("blk.{}.nextn.", layers);
+  if (std::ranges::none_of(sources, [&](const SourceTensor& one) { return one.name.starts_with(own); })) return;
+  keys[prefix + "block_count"] = layers + 1;
+  keys[prefix + "nextn_predict_layers"] = 1;
+  if (const auto recurrent = keys.find(prefix + "attention.recurrent_layers"); recurrent != keys.end())
+    recurrent->push_back(false);
+}
+
 Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionTarget& target, ConvertReport& report) {
   const Arch* arch = arch_for_gguf(*input.arch);
   report.architecture = arch->name;
@@ -140,6 +169,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
   written.architecture = arch->name;
   Json config;
   for (const auto& [key, value] : keys.items()) config[std::string(arch->name) + "." + key] = value;
+  add_position_sections(input, std::string(arch->name) + ".", config);
   if (input.spec.encoder) MILLRACE_TRY_VOID(add_encoder_keys(input, std::string(arch->name) + ".", config, report));
   written.config = std::make_shared<const Json>(config);
   for (const FactorTensor& factor : factors) {
@@ -154,13 +184,18 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
     written.tensors.push_back(std::move(stored));
   }
   MILLRACE_TRY(ArchSpec spec, read_back(input, written, "GGUF"));
-  MILLRACE_TRY(auto sources, list_sources(input, spec));
-  note_left_out(input, sources, report);
-  for (const FactorTensor& factor : factors) sources.push_back(made_here(factor.name, factor.values));
-
+  std::vector<SourceTensor> sources;
   ConversionPlan plan;
   FormatChoice formats(true, false, target, report);
-  plan.tensors = gguf_outputs(std::move(sources), formats);
+  if (input.arch->same_tensors) {
+    MILLRACE_TRY(plan.tensors, renamed_tensors(input, formats, report));
+  } else {
+    MILLRACE_TRY(sources, list_sources(input, spec));
+    note_left_out(input, sources, report);
+    count_prediction_layers(sources, input.spec.layer_count(), std::string(arch->name) + ".", config);
+  }
+  for (const FactorTensor& factor : factors) sources.push_back(made_here(factor.name, factor.values));
+  for (OutputTensor& tensor : gguf_outputs(std::move(sources), formats)) plan.tensors.push_back(std::move(tensor));
   for (OutputTensor& tensor : plan.tensors) tensor.name = gguf_tensor_name(*arch, tensor.name);
   set_general_keys(plan.writer, arch->name, model_name(input), plan.tensors);
   for (const auto& [key, value] : config.items()) set_json(plan.writer, key, value);
@@ -265,41 +300,6 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Conversio
   return plan;
 }
 
-// A whole stored tensor under its own name.
-OutputTensor same_tensor(const ConversionInput& input, const StoredTensor& stored, FormatChoice& formats) {
-  SourceTensor source;
-  source.name = stored.name;
-  source.rows = stored.tensor.rows();
-  source.cols = stored.tensor.cols();
-  source.is_vector = stored.tensor.rank <= 1;
-  source.files = &input.files;
-  source.stored = &stored;
-  OutputTensor tensor;
-  tensor.name = stored.name;
-  tensor.dims.assign(stored.tensor.dims.begin(), stored.tensor.dims.begin() + std::max(1, stored.tensor.rank));
-  tensor.format = formats.choose(source, stored.name, source.cols, special_matrix(stored.name));
-  tensor.parts.push_back(std::move(source));
-  return tensor;
-}
-
-Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, FormatChoice& formats,
-                                               ConvertReport& report) {
-  std::vector<OutputTensor> out;
-  for (const StoredTensor& stored : input.files.tensors) {
-    const bool integer = stored.type_name.starts_with("I") && !stored.type_name.starts_with("IQ");
-    if (!stored.tensor.format && (integer || stored.type_name == "BOOL" || stored.type_name.starts_with("U"))) {
-      report.left_out.push_back(stored.name);  // counters and masks
-      continue;
-    }
-    if (!stored.tensor.format || stored.tensor.cols() % stored.tensor.format->block_values != 0) {
-      return Error::unsupported(
-          fmt::format("{}: tensor {} has type {}", input.files.path, stored.name, stored.type_name));
-    }
-    out.push_back(same_tensor(input, stored, formats));
-  }
-  return out;
-}
-
 Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const ConversionTarget& target,
                                       ConvertReport& report) {
   report.architecture = input.files.architecture;
@@ -350,10 +350,13 @@ bool changes_columns(std::string_view tensor) {
          tensor.ends_with(".output_hadamard");
 }
 
+bool is_quantized_folder(const ConversionInput& input) {
+  return !input.is_gguf() && input.files.config &&
+         (input.files.config->contains("quantization_config") || input.files.config->contains("quantization"));  // MLX
+}
+
 Error stays_in_its_kind(const ConversionInput& input, bool to_gguf) {
-  const bool quantized =
-      !input.is_gguf() && input.files.config &&
-      (input.files.config->contains("quantization_config") || input.files.config->contains("quantization"));  // of MLX
+  const bool quantized = is_quantized_folder(input);
   return Error::unsupported(fmt::format(
       "{}: the layers of {} have parts that cannot be written as the other kind of file; convert it to {}",
       input.files.path, input.spec.arch,
@@ -391,7 +394,9 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                     "GGUF",
                     input.files.path, folder->name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
-  if (other_kind && !input.arch->other_file_kind) return stays_in_its_kind(input, to_gguf);
+  const bool written = to_gguf ? input.arch->folder_to_gguf && !(input.arch->same_tensors && is_quantized_folder(input))
+                               : input.arch->gguf_to_folder;
+  if (other_kind && !written) return stays_in_its_kind(input, to_gguf);
   MILLRACE_TRY(ConversionPlan plan,
                other_kind
                    ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))

@@ -33,7 +33,10 @@ struct SourceTensor {
   Pairs pairs = Pairs::keep;
   int64_t head_dim = 0;  // with `pairs`
   int64_t rotated = 0;
-  float offset = 0.0f;  // added to every value
+  // Source row of each row, and source column of each column, if the output has another order; null: as they are.
+  std::shared_ptr<const std::vector<int64_t>> row_order, col_order;
+  float offset = 0.0f;        // added to every value
+  bool negative_exp = false;  // every value x becomes -exp(x)
 
   // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
@@ -46,6 +49,10 @@ struct SourceTensor {
   // Errors: corrupt (a NaN or infinite scale or value).
   Result<void> check_finite() const;
   int64_t source_row(int64_t row) const;  // source row of an output row
+
+ private:
+  // Returns true if the output's values, or their columns, are not those of the source.
+  bool changes_values() const { return offset != 0.0f || col_order || negative_exp; }
 };
 
 // A tensor in the output's layout: its parts in order, rows in `format`.

@@ -29,7 +29,6 @@ const std::vector<TensorName> kQwenMtpNames = {
     {"blk.{l}.nextn.eh_proj.weight", "mtp.fc.weight"},
     {"blk.{l}.nextn.shared_head_norm.weight", "mtp.norm.weight"},
 };
-const Arch kQwenMtpParts = {.name = "mtp", .huggingface_type = "", .summary = "", .paper = "", .names = kQwenMtpNames};
 
 // The sizes of the layer: those of the model's last layer of attention; null: there is none.
 const LayerSpec* last_attention(const ArchSpec& spec) {
@@ -45,6 +44,8 @@ int64_t widest_mtp_row(int64_t cols) {
 }
 
 }  // namespace
+
+const Arch kQwenMtpParts = {.name = "mtp", .huggingface_type = "", .summary = "", .paper = "", .names = kQwenMtpNames};
 
 Result<std::unique_ptr<MtpLayer>> MtpLayer::load(std::shared_ptr<const ModelFiles> files, const Model& target,
                                                  const KernelTable& table, ThreadPool& pool, int64_t context,

@@ -18,10 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "models/arch.h"
 #include "models/draft_heads/draft_files.h"
 #include "models/draft_heads/draft_layer.h"
 
 namespace millrace {
+
+// Names of the layer's own tensors in folders of Qwen3-Next and Qwen3.5, which number such layers from 0.
+extern const Arch kQwenMtpParts;
 
 class MtpLayer final : public DraftLayer {
  public:

@@ -56,8 +56,8 @@ void add_places(const EnginePlan& plan, Facts& facts) {
   if (plan.tier) facts.add(kTier, plan.tier->label);
   if (!plan.store) return;
   facts.add(kStore, plan.store->label);
-  facts.add_if(!plan.options.kv_store.empty(), kNamedStore, plan.store->label);
-  facts.add_if(plan.options.kv_ssd_fetch < 1, kFetchesPart, plan.store->label + " that fetches a part");
+  facts.add_if(plan.store->label != kSsdStoreLabel, kStoreElsewhere, plan.store->label);
+  facts.add_if(fetched_fraction(*plan.store) < 1, kFetchesPart, plan.store->label + " that fetches a part");
 }
 
 // Which blocks are important is observed where prompts share blocks.

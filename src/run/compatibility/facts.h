@@ -110,7 +110,7 @@ inline constexpr Fact kWidePages{"engine", "pages hold more tokens than a block 
 
 inline constexpr Fact kTier{"tier", "moves preempted streams to a tier"};
 inline constexpr Fact kStore{"store", "stores prefixes"};
-inline constexpr Fact kNamedStore{"store", "stores prefixes in a registered store"};
+inline constexpr Fact kStoreElsewhere{"store", "stores prefixes elsewhere than in a file"};
 inline constexpr Fact kFetchesPart{"store", "fetches a part of a prompt's blocks"};
 inline constexpr Fact kBlockImportance{"prefix_evictor", "observes the importance of blocks"};
 inline constexpr Fact kPrefixFile{"file", "saves or loads a prefix"};

@@ -30,7 +30,7 @@ constexpr Rule kRules[] = {
     {&kBeams, &kSimulates, "simulated tokens have no log-probabilities", "use one beam"},
     {&kReader, &kSimulates, "it computes nothing that could be read", "omit the reader"},
     {&kConstraint, &kSimulates, "it writes no text", "omit the constraint"},
-    {&kNamedStore, &kSimulates, "its store has a size in tokens", "choose that size in place of a store"},
+    {&kStoreElsewhere, &kSimulates, "it has the store ssd only, whose size is in tokens", "choose that store"},
     {&kFetchesPart, &kSimulates, "it fetches all of a prompt's blocks", "fetch all of them"},
     {&kStore, &kSimulatedStates, "a simulated store holds no copies of states", kOmitOne},
     {&kPattern, &kSimulatedWindows, "patterns are simulated without windows", kOmitOne},

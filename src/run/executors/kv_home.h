@@ -30,7 +30,7 @@ class KvHome {
   virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
   // The tier of preempted streams. Errors: user, resource, unsupported.
   virtual Result<std::unique_ptr<KvTier>> make_swap(const ChosenTier& chosen) {
-    if (chosen.label != kMemoryTier) return Error::unsupported("KV tier: not with this executor");
+    if (chosen.label != kMemoryTierLabel) return Error::unsupported("KV tier: not with this executor");
     return make_tier(chosen.options.integer("tokens"));
   }
   // The store of blocks that leave the prefix index. Errors: user, resource, unsupported.

@@ -7,6 +7,7 @@
 #include "run/compatibility/checked_request_test.h"
 #include "run/executors/simulated_store.h"
 #include "run/executors/stepped_stream_test.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -94,7 +95,7 @@ TEST_F(SimulatedExecutorTest, BudgetsDifferByLayer) {
   EXPECT_EQ(
       (*SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}))->home().kv().total_blocks(),
       30);
-  o.swap_tokens = 100;
+  o.kv_tier = memory_tier(100);
   EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}).ok());
 }
 
@@ -122,7 +123,7 @@ TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
   o.resident_streams = 4;
   o.kv_tokens = 160 + 4 * 64;
   EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);
-  o.swap_tokens = 100;  // the tails of streams there stay
+  o.kv_tier = memory_tier(100);  // the tails of streams there stay
   o.kv_tokens = 160 + 8 * 64;
   EXPECT_EQ(make(o)->home().kv().total_blocks(), 27);
   EXPECT_TRUE(make(o)->shares_prefixes());
@@ -288,17 +289,14 @@ std::vector<TokenId> tokens_from(TokenId first, int64_t count) {
 TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   EngineOptions o = machine();
   auto executor = make(o);
-  o.kv_ssd = "simulated";
-  o.kv_ssd_size = 16;
-  auto store = executor->home().make_store(chosen_store(o).value());
+  auto store = executor->home().make_store(choose_store("ssd:path=simulated,size=16").value());
   ASSERT_TRUE(store.ok());
   EXPECT_EQ((*store)->stats().capacity, 1);
-  o.kv_ssd_size = 15;
-  const auto small = executor->home().make_store(chosen_store(o).value());
+  const auto small = executor->home().make_store(choose_store("ssd:path=simulated,size=15").value());
   ASSERT_FALSE(small.ok());
   EXPECT_EQ(small.error().kind, ErrorKind::user);
   EXPECT_EQ(small.error().message, "KV store: 15 tokens are less than a block of 16");
-  o.kv_ssd_fetch = 0.5;
+  o.kv_store = "ssd:path=simulated,size=15,order=importance,fetch=0.5";
   const auto part = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o);
   ASSERT_FALSE(part.ok());
   EXPECT_EQ(part.error().kind, ErrorKind::unsupported);
@@ -311,9 +309,7 @@ TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
 TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   EngineOptions o = machine();
   auto executor = make(o);
-  o.kv_ssd = "simulated";
-  o.kv_ssd_size = 16 * 4;
-  auto made = executor->home().make_store(chosen_store(o).value());
+  auto made = executor->home().make_store(choose_store("ssd:path=simulated,size=64").value());
   ASSERT_TRUE(made.ok());
   PrefixStore& store = **made;
   const auto tokens = tokens_from(1000, 64), others = tokens_from(5000, 32);

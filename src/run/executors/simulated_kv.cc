@@ -62,7 +62,7 @@ Result<std::unique_ptr<KvTier>> SimulatedKv::make_tier(int64_t tokens) {
 }
 
 Result<std::unique_ptr<PrefixStore>> SimulatedKv::make_store(const ChosenStore& chosen) {
-  if (chosen.label != kSsdStore) return Error::unsupported("KV store: a simulation has the store ssd only");
+  if (chosen.label != kSsdStoreLabel) return Error::unsupported("KV store: a simulation has the store ssd only");
   MILLRACE_TRY(const int64_t tokens, parse_bytes(chosen.options.text("size")));
   const int64_t block_tokens = kv().layout().block_tokens, blocks = tokens_for(tokens, ratio_) / block_tokens;
   if (blocks < 1)

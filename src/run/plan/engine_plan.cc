@@ -20,11 +20,11 @@ Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const Kernel
   MILLRACE_TRY(plan.formats, find_kv_formats(options.kv_format, kernels));
   MILLRACE_TRY(plan.pool, find_kv_pool_mode(options.kv_pool));
   MILLRACE_TRY(plan.switches, make_forward_switches(options.kernels));
-  if (has_tier(options)) {
-    MILLRACE_TRY(plan.tier, chosen_tier(options));
+  if (!options.kv_tier.empty()) {
+    MILLRACE_TRY(plan.tier, choose_tier(options.kv_tier));
   }
-  if (has_store(options)) {
-    MILLRACE_TRY(plan.store, chosen_store(options));
+  if (!options.kv_store.empty()) {
+    MILLRACE_TRY(plan.store, choose_store(options.kv_store));
   }
   plan.prefix_evictor = find_prefix_evictor(options.prefix_evict);
   return plan;

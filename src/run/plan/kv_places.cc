@@ -1,40 +1,25 @@
 #include "run/plan/kv_places.h"
 
-#include <string>
-#include <utility>
-#include <vector>
+#include <fmt/format.h>
 
 namespace millrace {
-namespace {
 
-// The member `name` of `family` with these values: paths may hold any character, so they are not written into a text
-// first.
-template <typename Member>
-Result<ChosenMember<Member>> member_with(const std::string& family, const Registry<Member>& registry, const char* name,
-                                         const std::vector<std::pair<std::string, std::string>>& given) {
-  const auto* entry = registry.find(name);
-  MILLRACE_TRY(OptionValues values, options_of(given, entry->info.options));
-  return ChosenMember<Member>{entry->member, std::move(values), family + " " + name};
+std::string memory_tier(int64_t tokens) { return tokens == 0 ? "" : fmt::format("memory:tokens={}", tokens); }
+
+std::string SsdStoreFlags::text() const {
+  if (path.empty()) return "";
+  std::string out = fmt::format("ssd:path={},size={},order={}", escape_option(path), size, escape_option(order));
+  if (fetch != 1) out += fmt::format(",fetch={}", fetch);
+  return out;
 }
 
-}  // namespace
+Result<ChosenTier> choose_tier(const std::string& text) { return choose_member("KV tier", kv_tiers(), text); }
 
-Result<ChosenTier> chosen_tier(const EngineOptions& options) {
-  if (options.kv_tier.empty())
-    return member_with("KV tier", kv_tiers(), "memory", {{"tokens", std::to_string(options.swap_tokens)}});
-  if (options.swap_tokens > 0)
-    return Error::user("KV tier: swap tokens are short for memory:tokens=...; give only one of them");
-  return choose_member("KV tier", kv_tiers(), options.kv_tier);
-}
-
-Result<ChosenStore> chosen_store(const EngineOptions& options) {
-  if (options.kv_store.empty())
-    return member_with(
-        "KV store", kv_stores(), "ssd",
-        {{"path", options.kv_ssd}, {"size", std::to_string(options.kv_ssd_size)}, {"order", options.kv_ssd_order}});
-  if (!options.kv_ssd.empty())
-    return Error::user("KV store: a file alone is short for ssd:path=...; give only one of them");
-  return choose_member("KV store", kv_stores(), options.kv_store);
+Result<ChosenStore> choose_store(const std::string& text) {
+  MILLRACE_TRY(ChosenStore store, choose_member("KV store", kv_stores(), text));
+  if (fetched_fraction(store) < 1 && !by_importance(store))
+    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
+  return store;
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The short names of tiers and stores choose the same members, with any path.
+// The texts that short flags make choose the same members as texts that users write, with any path.
 #include "run/plan/kv_places.h"
 
 #include <gtest/gtest.h>
@@ -6,41 +6,37 @@
 namespace millrace {
 namespace {
 
-TEST(KvPlaces, ShortNames) {
-  EngineOptions options;
-  EXPECT_FALSE(has_tier(options) || has_store(options));
-  options.swap_tokens = 500;
-  options.kv_ssd = "/var/a,order=b:c=d";
-  options.kv_ssd_size = 123456789;
-  options.kv_ssd_order = "importance";
-  EXPECT_TRUE(has_tier(options) && has_store(options));
-  const auto tier = chosen_tier(options);
+TEST(KvPlaces, TextsOfShortFlags) {
+  EXPECT_EQ(memory_tier(0), "");
+  EXPECT_EQ(SsdStoreFlags().text(), "");
+  const auto tier = choose_tier(memory_tier(500));
   ASSERT_TRUE(tier.ok());
+  EXPECT_EQ(tier->label, kMemoryTierLabel);
   EXPECT_EQ(tier->options.integer("tokens"), 500);
-  EXPECT_EQ(tier->member.make, kv_tiers().find("memory")->member.make);
-  const auto store = chosen_store(options);
-  ASSERT_TRUE(store.ok());
-  EXPECT_EQ(store->options.text("path"), options.kv_ssd);
-  EXPECT_EQ(store->options.text("size"), "123456789");
-  EXPECT_EQ(store->options.text("order"), "importance");
-  EXPECT_EQ(store->member.make, kv_stores().find("ssd")->member.make);
+  for (const char* path : {"/var/a", "/var/a,order=b:c=d", "/var/a\\,b\\\\", "\\", ",", "a,path=b,"}) {
+    const auto store = choose_store(SsdStoreFlags{path, 123456789, "importance", 0.25}.text());
+    ASSERT_TRUE(store.ok()) << path << ": " << store.error().message;
+    EXPECT_EQ(store->label, kSsdStoreLabel);
+    EXPECT_EQ(store->options.text("path"), path);
+    EXPECT_EQ(store->options.text("size"), "123456789");
+    EXPECT_TRUE(by_importance(*store));
+    EXPECT_EQ(fetched_fraction(*store), 0.25);
+  }
+  EXPECT_EQ(fetched_fraction(*choose_store("ssd:path=a")), 1);
+  EXPECT_FALSE(by_importance(*choose_store("ssd:path=a")));
 }
 
-TEST(KvPlaces, ByNameAndNotBoth) {
-  EngineOptions options;
-  options.kv_tier = "memory:tokens=64";
-  options.kv_store = "ssd:path=/var/a,size=1G";
-  EXPECT_EQ(chosen_tier(options)->options.integer("tokens"), 64);
-  EXPECT_EQ(chosen_store(options)->options.text("path"), "/var/a");
-  options.swap_tokens = 1;
-  options.kv_ssd = "/var/b";
-  EXPECT_EQ(chosen_tier(options).error().message,
-            "KV tier: swap tokens are short for memory:tokens=...; give only one of them");
-  EXPECT_EQ(chosen_store(options).error().message,
-            "KV store: a file alone is short for ssd:path=...; give only one of them");
-  options.swap_tokens = 0;
-  options.kv_tier = "tape";
-  EXPECT_EQ(chosen_tier(options).error().message, "KV tier: unknown 'tape'; available: memory");
+TEST(KvPlaces, Errors) {
+  EXPECT_EQ(choose_tier("tape").error().message, "KV tier: unknown 'tape'; available: memory");
+  EXPECT_EQ(choose_tier("memory:tokens=-1").error().message.find("KV tier memory: tokens: must be between 0 and"), 0u);
+  EXPECT_EQ(choose_store("ssd:path=a,fetch=0.5").error().message,
+            "KV store: to fetch a part of a prompt its blocks must be in order of importance");
+  for (const char* fetch : {"0", "-0.5", "1.001", "nan"})
+    EXPECT_EQ(choose_store(std::string("ssd:path=a,order=importance,fetch=") + fetch)
+                  .error()
+                  .message.find("KV store ssd: fetch: "),
+              0u)
+        << fetch;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "formats/format.h"
 #include "run/plan/engine_plan.h"
+#include "run/plan/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -225,7 +226,7 @@ TEST(MemoryPlan, EngineMemory) {
   options.prefix_cache = true;
   options.resident_streams = 150;
   for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}}) {
-    options.swap_tokens = tokens;
+    options.kv_tier = memory_tier(tokens);
     EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->swap, blocks * kBlockBytes);
   }
   EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->prefix_block,
@@ -235,11 +236,12 @@ TEST(MemoryPlan, EngineMemory) {
   options.max_streams = options.resident_streams = 1;
   EXPECT_EQ(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->requests, 8 << 20)
       << "a short context has a queue, too";
-  options.kv_ssd = "/tmp/store";
-  options.kv_ssd_size = 64 << 20;
+  options.kv_store = "ssd:path=/tmp/store,size=64M";
   EXPECT_GT(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0)->store, 0);
-  options.kv_ssd_order = "none";
-  EXPECT_FALSE(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0).ok());
+  for (const char* wrong : {"order=none", "size=0", "size=-1", "size=2000T", "size=1T,order="}) {
+    options.kv_store = std::string("ssd:path=/tmp/store,") + wrong;
+    EXPECT_FALSE(plan_engine_memory(spec, planned(options), limits, 1, layout(), nullptr, 0).ok()) << wrong;
+  }
 }
 
 }  // namespace

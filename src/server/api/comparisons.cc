@@ -114,8 +114,8 @@ Result<Json> compare_models(ComparisonRequest request, ModelRegistry& registry,
                             const std::function<void(const Json&)>& progress) {
   const int threads = served->engine_options.threads > 0 ? served->engine_options.threads : available_cores();
   request.plan.input.threads = threads;
-  request.plan.machine =
-      fmt::format("{}, {} threads, {}", processor_name(), threads, isa_name(served->model->parts().kernels.isa));
+  request.plan.machine = fmt::format("{}, {} thread{}, {}", processor_name(), threads, threads == 1 ? "" : "s",
+                                     isa_name(served->model->parts().kernels.isa));
   MILLRACE_TRY(const auto configs, make_configs(request, registry, served));
   CompareJournal journal;
   int64_t shown = -1;  // last percentage
@@ -130,6 +130,7 @@ Result<Json> compare_models(ComparisonRequest request, ModelRegistry& registry,
                }));
   if (!done.complete) return Error::cancelled("compare: stopped");
   done.result.version = kVersionText;
+  done.result.model = served->name();  // as clients name it
   return compare_json(done.result);
 }
 

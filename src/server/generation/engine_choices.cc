@@ -6,6 +6,7 @@
 
 #include "models/router.h"
 #include "run/language_model.h"
+#include "run/plan/kv_places.h"
 #include "server/models/served_model.h"
 #include "techniques/lossy_choices.h"
 
@@ -47,7 +48,9 @@ Json engine_choices(const EngineOptions& options, const Request& request, std::s
     const std::string family(choice.family), text = without_folders(choice.text);
     out[family] = out.contains(family) ? out[family].get<std::string>() + "; " + text : text;
   }
-  if (options.kv_ssd_fetch < 1) out["kv_ssd_fetch"] = options.kv_ssd_fetch;
+  if (options.kv_store.empty()) return out;
+  if (const auto store = choose_store(options.kv_store); store.ok() && fetched_fraction(*store) < 1)
+    out["store"] = "ssd:fetch=" + store->options.text("fetch");
   return out;
 }
 

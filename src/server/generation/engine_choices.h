@@ -13,10 +13,10 @@ namespace millrace {
 struct ServedModel;
 
 // {"kv_format": "kivi:bits=2", "attention": "bigbird", "kernel": "unified_max", "router": "switch", "acceptance":
-// "typical", "evictor": "h2o:budget=512", "context": "kvlink", "kv_ssd_fetch": 0.5}: the entries of techniques that
-// were chosen; {} for a plain engine. Several kernels are joined by "; ". The context is named where the request has
-// documents. A request's own evictor or context replaces the engine's. Files and folders appear by name only. `router`:
-// how the model chooses experts.
+// "typical", "evictor": "h2o:budget=512", "context": "kvlink", "store": "ssd:fetch=0.5"}: the entries of techniques
+// that were chosen; {} for a plain engine. Several kernels are joined by "; ". The context is named where the request
+// has documents. A request's own evictor or context replaces the engine's. Files and folders appear by name only.
+// `router`: how the model chooses experts.
 Json engine_choices(const EngineOptions& options, const Request& request, std::string_view router = "topk");
 
 // The router that the model runs with; "topk" of models without a mixture of experts.

@@ -139,8 +139,8 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
       {"acceptance", o.drafter.empty() ? "" : o.acceptance},
       {"evictor", o.evictor},
       {"exit", chosen_exit(o.kernels)},
-      {"tier", o.kv_tier.empty() && has_tier(o) ? "memory" : o.kv_tier},
-      {"store", o.kv_store.empty() && has_store(o) ? "ssd" : o.kv_store},
+      {"tier", o.kv_tier},
+      {"store", o.kv_store},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
       {"state_evictor", copies_states ? o.state_evict : ""},
   };
@@ -152,6 +152,11 @@ Json techniques_json(const EngineOptions& o, const std::vector<std::string>& pro
       out.push_back(
           {{"family", info.family}, {"name", info.name}, {"summary", info.summary}, {"loss", loss_name(info.loss)}});
   return out;
+}
+
+int64_t swap_tokens(const std::string& tier) {
+  const auto chosen = choose_tier(tier);
+  return chosen.ok() && chosen->label == kMemoryTierLabel ? chosen->options.integer("tokens") : 0;
 }
 
 }  // namespace
@@ -177,8 +182,8 @@ Json hello_json(const Service& service, const std::string& model, const ServedMo
             {"kv_pool", o.kv_pool},
             {"prefix_cache", o.prefix_cache},
             {"prefix_evict", o.prefix_evict},
-            {"swap_tokens", o.swap_tokens},
-            {"kv_store", has_store(o)}}}};
+            {"swap_tokens", swap_tokens(o.kv_tier)},
+            {"kv_store", !o.kv_store.empty()}}}};
 }
 
 }  // namespace millrace

@@ -1,4 +1,6 @@
 // A file on a fast disk for blocks evicted from the prefix index.
+#include <fmt/format.h>
+
 #include "base/memory_accounts.h"
 #include "kv/tiers/members/records.h"
 #include "kv/tiers/ssd_store.h"
@@ -6,12 +8,16 @@
 namespace millrace {
 namespace {
 
+constexpr int64_t kMaxStoreBytes = int64_t{1} << 50;
+
 Result<SsdStoreOptions> ssd_options(const OptionValues& given) {
   SsdStoreOptions options;
   options.path = given.text("path");
   if (options.path.empty()) return Error::user("KV store: needs a file, path=...");
   const auto bytes = parse_bytes(given.text("size"));
   if (!bytes.ok()) return Error::user("KV store: size: " + bytes.error().message);
+  if (*bytes < 1 || *bytes > kMaxStoreBytes)
+    return Error::user(fmt::format("KV store: size: must be between 1 and {} bytes, got {}", kMaxStoreBytes, *bytes));
   options.bytes = *bytes;
   MILLRACE_TRY(options.order, find_store_order(given.text("order")));
   options.deadline_seconds = static_cast<double>(given.integer("deadline_ms")) * 1e-3;
