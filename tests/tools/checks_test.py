@@ -400,15 +400,23 @@ class DocsTest(CheckCase):
 
     def test_a_page_two_links_from_the_map_passes_and_an_orphan_fails(self):
         self.write("docs/architecture.md", self.TABLE + "[a](deep/near.md)\n")
-        self.write("docs/deep/near.md", "# Two links away\n")
+        self.write("docs/deep/near.md", self.START)
         self.assert_passes()
-        self.write("docs/deep/near.md", "[a](far.md)\n")
-        self.write("docs/deep/far.md", "# Three links away\n")
+        self.write("docs/deep/near.md", self.START + "[a](far.md)\n")
+        self.write("docs/deep/far.md", self.START)
         self.assert_fails("docs/deep/far.md: neither docs/README.md nor a page that it links has a link to it")
         self.write("docs/architecture.md", self.TABLE + "[a](deep/near.md) [b](deep/far.md)\n")
         self.assert_passes()
         os.remove(os.path.join(self.root, "docs/README.md"))
         self.assert_fails("docs/README.md: does not exist")
+
+    def test_a_page_of_a_folder_begins_so_too_except_data(self):
+        self.write("docs/architecture.md", self.TABLE + "[a](deep/page.md) [b](decisions/page.md)\n")
+        self.write("docs/decisions/page.md", "# A decision\n")
+        self.write("docs/deep/page.md", self.START)
+        self.assert_passes()
+        self.write("docs/deep/page.md", "# A page\n")
+        self.assert_fails("docs/deep/page.md: no command in the first")
 
     def test_a_page_begins_with_what_the_reader_can_do_and_a_command(self):
         self.write("docs/architecture.md", self.TABLE)
