@@ -410,7 +410,7 @@ class DocsTest(CheckCase):
         os.remove(os.path.join(self.root, "docs/README.md"))
         self.assert_fails("docs/README.md: does not exist")
 
-    def test_a_page_of_a_folder_begins_so_too_except_data(self):
+    def test_a_page_of_a_folder_begins_so_too_except_decisions(self):
         self.write("docs/architecture.md", self.TABLE + "[a](deep/page.md) [b](decisions/page.md)\n")
         self.write("docs/decisions/page.md", "# A decision\n")
         self.write("docs/deep/page.md", self.START)
