@@ -19,6 +19,13 @@ and send it a request:
     millrace serve
     curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "What is 38 + 96 + 25?"}]}'
 
+| a client of | has the address | see |
+|---|---|---|
+| OpenAI | `http://127.0.0.1:8080/v1` | [OpenAI](#openai), [responses](#openai-responses) |
+| Anthropic | `http://127.0.0.1:8080` | [Anthropic](#anthropic) |
+| Ollama | `http://127.0.0.1:8080` | [Ollama](#ollama) |
+| llama-server | `http://127.0.0.1:8080` | [llama-server](#llama-server) |
+
 `millrace serve --api-docs` prints this page. `GET /openapi.json` returns the same as an OpenAPI document.
 
 The tables list every field of each API. Fields that are rejected are listed below their endpoint's table; fields that
