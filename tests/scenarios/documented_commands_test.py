@@ -174,6 +174,8 @@ class Commands(unittest.TestCase):
             self.write(folder, name, text[:105] if short else text)
         self.write(folder, "prompts.jsonl", '{"prompt": "Once upon a time"}\n')
         self.write(folder, "person.json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
+        self.write(folder, "keys.json", '{"keys": [{"name": "ops", "key": "plain text", "role": "admin"}]}')
+        self.write(folder, "Modelfile", "FROM lab\nSYSTEM You are a pirate.\n")
         self.write(folder, "list.gbnf", 'root ::= "a" | "b"')
         for name in ("models", "bin"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
@@ -212,6 +214,16 @@ class Commands(unittest.TestCase):
         print(f"{ran} commands in {sum(one[0] for one in seconds):.0f} s; the slowest:")
         for spent, command in sorted(seconds, reverse=True)[:20]:
             print(f"{spent:6.1f} s  {command}")
+
+    def test_the_page_of_commands_lists_every_command(self):
+        """docs/commands.md has a row for each command of `millrace --help`, and none for another."""
+        printed = subprocess.run([MILLRACE, "--help"], capture_output=True, text=True, check=True).stdout
+        commands = set(re.findall(r"^  ([a-z][a-z-]+)  +[A-Z]", printed.split("\nFlags:")[0], re.M))
+        with open(os.path.join(SOURCE, "docs/commands.md"), encoding="utf-8") as file:
+            rows = re.findall(r"^\| (`millrace [^|]*?) \|", file.read(), re.M)
+        listed = {name for row in rows for name in re.findall(r"`(?:millrace )?([a-z][a-z-]+)`", row)}
+        self.assertGreater(len(commands), 30)
+        self.assertEqual(listed, commands - {"train"})  # in some builds only; in the text below the tables
 
 
 if __name__ == "__main__":

@@ -26,8 +26,11 @@ namespace {
 
 constexpr const char* kPageHead = R"(# Architectures
 
-Models of these families run. `millrace inspect MODEL` describes a file of any family; for one that is not listed here
-it names the nearest of these, what differs in tensors and fields, and the blocks that the model needs.
+Find out whether a model runs, and what works for it. Models of the families below run. `millrace inspect` describes a
+file of any family; for one that is not listed here it names the nearest family, what differs in tensors and fields, and
+the blocks that the model needs.
+
+    millrace inspect model.gguf
 
 This page is made from the registry of architectures, from the golden models in `tests/golden/`, and from the rules of
 [what goes with what](compatibility.md). After a change, write it again:

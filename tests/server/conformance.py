@@ -81,7 +81,9 @@ def page(api, cases):
     endpoints.sort(key=lambda name: name == "Every endpoint")
     fields, negative = sum(case[2] == "field" for case in mine), sum(case[2] in ("refused", "unsupported") for case in mine)
     out = [f"# Conformance: {NAMES[api]}", "",
-           "Made by `tests/server/conformance.py` of tests that ran against a live server and passed: a line is a case.", "",
+           f"See what a client of {NAMES[api]} can rely on. A line is a case: a test showed it on a live server, and passed. This",
+           "runs the tests again and compares the page:", "",
+           "    tests/server/conformance.py build/release", "",
            f"{len(mine) - fields - negative} things that hold, {negative} refusals, {fields} fields sent wrong in every way that the schema knows.", ""]
     for endpoint in endpoints:
         of = [case for case in mine if case[1] == endpoint and case[2] != "unsupported"]

@@ -310,6 +310,14 @@ class RegistryTest(CheckCase):
         self.assert_fails("no such test: 'Q4.Rounds'", *self.binary(self.listed(test="Q4.Rounds")))
         self.assert_fails("no such proof: docs/q4.md; run tools/prove ", *self.binary(self.listed(proof="docs/q4.md")))
 
+    def test_counts_in_the_readme_are_those_of_the_program(self):
+        self.write("README.md", "The registry has 1 members in 1 families; it runs 0 architectures.\n")
+        self.assert_passes(*self.binary(self.listed()))
+        self.write("README.md", "The registry has 2 members in 1 families.\n")
+        self.assert_fails("README.md: says 2 members; the program has 1", *self.binary(self.listed()))
+        self.write("README.md", "| 3 architectures | Llama |\n")
+        self.assert_fails("README.md: says 3 architectures; the program has 0", *self.binary(self.listed()))
+
 
 class EnumsTest(CheckCase):
     tool = "check_enums"
@@ -350,11 +358,17 @@ class DocsTest(CheckCase):
 
     TABLE = "".join(f"| `{name}` | what it is for |\n"
                     for name in ("src/base/", "src/tensor/", "src/kernels/", "src/models/", "include/millrace/", "docs/"))
+    START = "# Title\n\nDo this with it.\n\n    millrace help\n\n"
+
+    def setUp(self):
+        super().setUp()
+        self.TABLE = self.START + type(self).TABLE
+        self.write("docs/README.md", self.START + "See [architecture](architecture.md).\n")
 
     def test_a_true_document_passes(self):
         self.write("docs/architecture.md", self.TABLE)
-        self.write("README.md", "See [it](docs/architecture.md#folders), `src/models/model.cc` and `src/*/x_test.cc`.\n")
-        self.assertIn("2 documents, 0 problems", self.assert_passes())
+        self.write("README.md", "See [it](docs/architecture.md#title), `src/models/model.cc` and `src/*/x_test.cc`.\n")
+        self.assertIn("3 documents, 0 problems", self.assert_passes())
 
     def test_a_folder_left_out_fails(self):
         self.write("docs/architecture.md", self.TABLE.replace("| `src/base/` | what it is for |\n", ""))
@@ -372,7 +386,52 @@ class DocsTest(CheckCase):
 
     def test_a_link_that_leads_nowhere_fails(self):
         self.write("docs/architecture.md", self.TABLE + "[a](https://example.org/b) [c](gone.md)\n")
-        self.assert_fails("links to gone.md")
+        self.assert_fails("links to docs/gone.md")
+        self.write("docs/architecture.md", self.TABLE + '<img src="gone.png">\n')
+        self.assert_fails("links to docs/gone.png")
+
+    def test_an_anchor_that_no_heading_has_fails(self):
+        self.write("docs/architecture.md", self.TABLE + "## What `it` is, and why\n\n[a](#what-it-is-and-why) [b](README.md#title)\n")
+        self.assert_passes()
+        self.write("docs/architecture.md", self.TABLE + "## Why\n\n[a](#because)\n")
+        self.assert_fails("links to docs/architecture.md#because; that page has no such heading")
+        self.write("docs/architecture.md", self.TABLE + "[a](README.md#names)\n")
+        self.assert_fails("links to docs/README.md#names; that page has no such heading")
+
+    def test_a_page_two_links_from_the_map_passes_and_an_orphan_fails(self):
+        self.write("docs/architecture.md", self.TABLE + "[a](deep/near.md)\n")
+        self.write("docs/deep/near.md", self.START)
+        self.assert_passes()
+        self.write("docs/deep/near.md", self.START + "[a](far.md)\n")
+        self.write("docs/deep/far.md", self.START)
+        self.assert_fails("docs/deep/far.md: neither docs/README.md nor a page that it links has a link to it")
+        self.write("docs/architecture.md", self.TABLE + "[a](deep/near.md) [b](deep/far.md)\n")
+        self.assert_passes()
+        os.remove(os.path.join(self.root, "docs/README.md"))
+        self.assert_fails("docs/README.md: does not exist")
+
+    def test_a_page_of_a_folder_begins_so_too_except_decisions(self):
+        self.write("docs/architecture.md", self.TABLE + "[a](deep/page.md) [b](decisions/page.md)\n")
+        self.write("docs/decisions/page.md", "# A decision\n")
+        self.write("docs/deep/page.md", self.START)
+        self.assert_passes()
+        self.write("docs/deep/page.md", "# A page\n")
+        self.assert_fails("docs/deep/page.md: no command in the first")
+
+    def test_a_page_begins_with_what_the_reader_can_do_and_a_command(self):
+        self.write("docs/architecture.md", self.TABLE)
+        for start, words in (("Do this.\n\n    millrace help\n", "does not begin with its title"),
+                             ("# Title\n\nDo this.\n", "no command in the first"),
+                             ("# Title\n\nDo this.\n\n    words in an indented block\n", "no command in the first"),
+                             ("# Title\n\nDo this.\n" + "More.\n" * 20 + "\n    millrace help\n", "no command in the first"),
+                             ("# Title\n\nDo this.\n\n## Then\n\n    millrace help\n", "no command in the first"),
+                             ("# Title\n\n    millrace help\n", "has no sentence before it"),
+                             ("# Title\n\n| a table |\n\n    millrace help\n", "has no sentence before it")):
+            self.write("docs/README.md", start + "\n[a](architecture.md)\n")
+            self.assert_fails("docs/README.md: ")
+            self.assert_fails(words)
+        self.write("docs/README.md", "# Title\n\nDo this.\n\n    ./run help\n\n[a](architecture.md)\n")
+        self.assert_passes()
 
 
 class ProseTest(CheckCase):

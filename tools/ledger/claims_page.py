@@ -6,7 +6,8 @@ HEAD = """# Papers' claims on three models
 
 <!-- Made by tools/three_models from proofs/three-models.json; not by hand. -->
 
-The claims of [compression passes](../compression.md), each checked on three models with held-out text:
+See which papers' claims about [compression passes](../compression.md) hold, each checked on three models with held-out text;
+the command checks them on models of yours:
 
     tools/three_models lab=models/millrace-lab-4m.gguf,held-out.txt,calibration.txt NAME=... NAME=...
 

@@ -82,13 +82,17 @@ def _facts(technique, family, entry):
                None: "none: it computes no answers"}[technique["lossless"]]
     rows = [("family", f"[{technique['family']}](README.md#{technique['family']}): {family['title']}"),
             ("paper", paper["text"] if paper else "none"), ("answers", answers), ("property test", f"`{technique['test']}`")]
-    choose = entry.get("choose", family.get("choose"))
-    if choose:
-        rows.append(("chosen by", f"`{choose.replace('{name}', technique['name'])}`"))
     guide = technique.get("guide") or entry.get("guide") or family.get("guide")
     if guide:
         rows.append(("more", f"[{guide}](../{guide.removeprefix('docs/')})"))
     return ["| | |", "|---|---|"] + [f"| {key} | {value} |" for key, value in rows]
+
+
+def _start(technique, family, entry, stem_):
+    """How the member is chosen, and the command that measures it again."""
+    choose = entry.get("choose", family.get("choose"))
+    chosen = f"`{choose.replace('{name}', technique['name'])}` chooses it ([how](../techniques.md#choosing-them)). " if choose else ""
+    return [_wrap(entry["what"]), "", f"{chosen}This measures it again:", "", f"    tools/prove {stem_}"]
 
 
 def _options(technique):
@@ -143,8 +147,9 @@ def member_page(technique, techniques, family, entry, result):
     name = stem(technique, techniques)
     holds, _ = verdict(entry, result)
     sources = f"{PROOFS}/entries/{technique['family']}.toml and {PROOFS}/results/{name}.json"
-    lines = [f"# {technique['name']}", "", f"<!-- Made by tools/prove from {sources}; not by hand. -->", "", _wrap(entry["what"]), "", *_facts(technique, family, entry),
-             "", "## Options", "", *_options(technique), "", "## Measured", ""]
+    lines = [f"# {technique['name']}", "",
+             f"<!-- Made by tools/prove from {sources}; not by hand. -->", "", *_start(technique, family, entry, name), "",
+             *_facts(technique, family, entry), "", "## Options", "", *_options(technique), "", "## Measured", ""]
     if entry.get("setting"):
         lines += [_wrap(_filled(entry["setting"], {"name": technique["name"], **entry.get("full", {})})), ""]
     lines += _measured(entry, result)
@@ -195,6 +200,8 @@ def table_page(techniques, families, results):
     """docs/techniques/README.md. `results`: {(family, name): result}."""
     lines = ["# All techniques", "",
              "<!-- Made by tools/prove from the proofs' results; not by hand. -->", "",
+             _wrap("Find out what a technique buys and costs before you choose it. This lists them by family:"),
+             "", "    millrace techniques", "",
              _wrap("Every member of every family with what it buys and what it costs against its baseline, as measured by "
                    "its proof. Within a family those that buy quality come first, then speed, then memory, the largest "
                    "gain first. A star marks speed that was measured while other programs used the machine; speed whose "

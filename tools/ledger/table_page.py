@@ -6,8 +6,12 @@ HEAD = """# Compression passes side by side
 
 <!-- Made by tools/compression_table from proofs/compression/; not by hand. -->
 
+Choose a compression pass by what it costs and brings. This measures the passes whose rows are missing here:
+
+    tools/compression_table
+
 Every pass of [compression](compression.md), model by model: the file is written, loaded again and compared with the
-model it came from. Bits and bytes are those of all tensors, embeddings and norms included; embeddings have the format of
+model it was made from. Bits and bytes are those of all tensors, embeddings and norms included; embeddings have the format of
 the row (`--table same`) unless it says otherwise. Speeds are of one stream on one
 thread of the machine named below, as a multiple of the model's own in the same run (prompt of 128 tokens, 32 generated
 ones, median of five rounds in turns); of models as small as these they say little about large ones, whose weights do
@@ -22,7 +26,8 @@ The KL divergence, of whole distributions, is the steadier figure.
 **F** marks the rows on the front: no other row of the model's tables has at most as many bytes, at most that perplexity
 and, within 5 %, at least that speed.
 
-    tools/compression_table                          continues where it was stopped; --help has more
+To measure a model of yours:
+
     tools/compression_table model.gguf --text held-out.txt --calibrate other.txt
 """
 TITLES = {"weights": "Weights", "layers": "Weights, embeddings and head in 8 bits", "inputs": "Weights and inputs",

@@ -14,14 +14,15 @@ namespace {
 
 constexpr const char* kHead = R"(# What goes with what
 
-An engine, a simulation, a scorer and a request are refused if two of their parts exclude each other, such as
-`--use kv_format=kivi --use drafter=token_recycling`. The message names both, and says why and what to do.
+Find out which techniques go together before you combine them. An engine, a simulation, a scorer and a request are
+refused if two of their parts exclude each other, such as `--use kv_format=kivi --use drafter=token_recycling`. The message
+names both, and says why and what to do. This command prints the page, with the facts of the program at hand:
+
+    millrace techniques --matrix
 
 Each member of a family, the model, the engine's blocks and the request state facts; one table of rules
 (`src/run/compatibility/rules.cc`) says which facts exclude each other, and engines have no other checks of pairs. What the
 table does not name goes together: `tests/properties/compatibility_test.cc` runs all pairs of members and 500 triples.
-
-`millrace techniques --matrix` prints this page.
 
 )";
 

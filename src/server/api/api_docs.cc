@@ -13,8 +13,20 @@ namespace {
 
 constexpr const char* kIntro = R"(# HTTP API
 
-The requests that `millrace serve` accepts, as printed by `millrace serve --api-docs`. `GET /openapi.json` returns the
-same as an OpenAPI document.
+Look up here what `millrace serve` accepts: every field of every API, with its type, bounds and default. Start a server,
+and send it a request:
+
+    millrace serve
+    curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "What is 38 + 96 + 25?"}]}'
+
+| a client of | has the address | see |
+|---|---|---|
+| OpenAI | `http://127.0.0.1:8080/v1` | [OpenAI](#openai), [responses](#openai-responses) |
+| Anthropic | `http://127.0.0.1:8080` | [Anthropic](#anthropic) |
+| Ollama | `http://127.0.0.1:8080` | [Ollama](#ollama) |
+| llama-server | `http://127.0.0.1:8080` | [llama-server](#llama-server) |
+
+`millrace serve --api-docs` prints this page. `GET /openapi.json` returns the same as an OpenAPI document.
 
 The tables list every field of each API. Fields that are rejected are listed below their endpoint's table; fields that
 are ignored say in the table why that is harmless. Unknown fields are ignored, as in vLLM, llama-server and Ollama, and
