@@ -193,8 +193,7 @@ std::string compare_table(const CompareResult& result, size_t columns) {
   for (size_t f = 0; f < result.configs.front().quality.size(); ++f) {
     const SuiteFigure& figure = result.configs.front().quality[f];
     if (figure.of_group) continue;
-    const std::string name =
-        figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
+    const std::string name = figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
     add({.name = name, .drops = more_figures > 0 ? kDropsFigure - more_figures : 0},
         [&](const ConfigResult& config) { return figure_text(config.quality[f]); });
     ++more_figures;
@@ -202,8 +201,10 @@ std::string compare_table(const CompareResult& result, size_t columns) {
   add({.name = "prefill tokens/s", .drops = 2}, [](const ConfigResult& c) { return median_text(c.prefill); });
   add({.name = "decode tokens/s, % of roof", .drops = kDropsFigure + 2}, decode_text);
   add({.name = "first token, ms", .drops = 3}, [](const ConfigResult& c) { return median_text(c.ttft); });
-  add({.name = "weights, MB", .drops = kDropsFigure}, [](const ConfigResult& c) { return bytes_text(c.memory.weights_bytes); });
-  add({.name = "KV of a stream, MB", .drops = kDropsFigure + 1}, [](const ConfigResult& c) { return bytes_text(c.memory.kv_bytes); });
+  add({.name = "weights, MB", .drops = kDropsFigure},
+      [](const ConfigResult& c) { return bytes_text(c.memory.weights_bytes); });
+  add({.name = "KV of a stream, MB", .drops = kDropsFigure + 1},
+      [](const ConfigResult& c) { return bytes_text(c.memory.kv_bytes); });
   add({.name = "peak, MB", .drops = 1}, [](const ConfigResult& c) { return bytes_text(c.memory.peak_bytes); });
   std::vector<TableColumn> shown;
   for (const FigureColumn& one : all) shown.push_back(one.column);

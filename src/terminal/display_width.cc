@@ -35,9 +35,8 @@ TextCluster cluster_at(std::string_view text, size_t at) {
     const utf8proc_int32_t next = code_point(text, at + out.bytes, &bytes);
     if (next < 0 || utf8proc_grapheme_break_stateful(before, next, &state)) break;
     out.bytes += bytes;
-    out.columns = next == kEmojiStyle || regional
-                      ? 2
-                      : std::max(out.columns, static_cast<size_t>(utf8proc_charwidth(next)));
+    out.columns =
+        next == kEmojiStyle || regional ? 2 : std::max(out.columns, static_cast<size_t>(utf8proc_charwidth(next)));
     before = next;
   }
   return out;

@@ -40,8 +40,10 @@ TEST(DisplayWidth, CountsWhatATerminalShows) {
   EXPECT_EQ(display_width("e\u0301x"), 2u);
   EXPECT_EQ(display_width("🎉"), 2u);
   EXPECT_EQ(display_width("\U0001F468\u200D\U0001F469\u200D\U0001F467"), 2u);  // a family is one character
-  EXPECT_EQ(display_width("\U0001F1E9\U0001F1EA"), 2u);                          // a flag
-  EXPECT_EQ(display_width("a\xff" "b"), 3u);                                     // an invalid byte
+  EXPECT_EQ(display_width("\U0001F1E9\U0001F1EA"), 2u);                        // a flag
+  EXPECT_EQ(display_width("a\xff"
+                          "b"),
+            3u);  // an invalid byte
 }
 
 TEST(DisplayWidth, LinesBreakAtWordsAndInLongOnes) {
@@ -59,7 +61,8 @@ TEST(WordWrap, BreaksAtWordsWhateverThePieces) {
   for (const size_t columns : std::vector<size_t>{12u, 20u, 40u, 80u}) {
     const std::string whole = wrapped(text, columns, text.size());
     EXPECT_LE(widest(whole), columns);
-    for (const size_t bytes : std::vector<size_t>{1u, 2u, 3u, 7u}) EXPECT_EQ(wrapped(text, columns, bytes), whole) << columns << " " << bytes;
+    for (const size_t bytes : std::vector<size_t>{1u, 2u, 3u, 7u})
+      EXPECT_EQ(wrapped(text, columns, bytes), whole) << columns << " " << bytes;
   }
   EXPECT_EQ(wrapped("one two three", 7, 4), "one two\nthree");
   EXPECT_EQ(wrapped("中文字，符", 6, 3), "中文\n字，符");  // the comma does not begin a line
@@ -75,7 +78,8 @@ TEST(WordWrap, CodeBlocksAreNotBroken) {
   const std::string code = "for (int i = 0; i < n; ++i) sum += values[i] * weights[i];\n";
   const std::string text = "Here it is:\n```cpp a b c d e f g h\n" + code + "  ```\nand it adds up all of it\n";
   for (const size_t bytes : std::vector<size_t>{1u, 4u, 200u})
-    EXPECT_EQ(wrapped(text, 14, bytes), "Here it is:\n```cpp a b c d e f g h\n" + code + "  ```\nand it adds up\nall of it\n");
+    EXPECT_EQ(wrapped(text, 14, bytes),
+              "Here it is:\n```cpp a b c d e f g h\n" + code + "  ```\nand it adds up\nall of it\n");
   EXPECT_EQ(wrapped("```one``` word word\n", 10, 3), "```one```\nword word\n");
 }
 
@@ -109,14 +113,16 @@ TEST(TextTable, FitsTheTerminal) {
 TEST(TextTable, DropsInTheOrderOfTheCaller) {
   TextTable table = example();
   EXPECT_EQ(table.text({120, "--json"}).find("Not shown"), std::string::npos);  // the configuration is broken
-  EXPECT_NE(table.text({80, "--json"}).find("\nNot shown in 80 columns: peak, MB; --json shows all.\n"), std::string::npos)
+  EXPECT_NE(table.text({80, "--json"}).find("\nNot shown in 80 columns: peak, MB; --json shows all.\n"),
+            std::string::npos)
       << table.text({80, "--json"});
   EXPECT_NE(table.text({60, "--json"}).find("peak, MB, weights, MB, tokens/s;\n--json"), std::string::npos)
       << table.text({60, "--json"});
 }
 
 TEST(TextTable, RowsOneByOne) {
-  TextTable table(TableLook::plain, {{.name = "NAME", .left = true, .width = 10}, {.name = "SIZE", .drops = 1, .width = 8}});
+  TextTable table(TableLook::plain,
+                  {{.name = "NAME", .left = true, .width = 10}, {.name = "SIZE", .drops = 1, .width = 8}});
   EXPECT_EQ(table.head({0, ""}), "NAME            SIZE\n");
   EXPECT_EQ(table.line({"lab", "4.4 MB"}), "lab           4.4 MB\n");
   EXPECT_EQ(table.dropped_text({0, ""}), "");

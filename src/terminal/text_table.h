@@ -58,7 +58,7 @@ class TextTable {
   TableLook look_;
   std::vector<TableColumn> columns_;
   std::vector<Row> rows_;
-  std::vector<size_t> widths_;  // of every column, with those that are not shown
+  std::vector<size_t> widths_;  // one for every column, with those that are not shown
   std::vector<size_t> shown_, dropped_;
 };
 

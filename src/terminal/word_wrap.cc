@@ -15,7 +15,7 @@ constexpr size_t kLineStart = 64;  // bytes of a line that can close a code bloc
 
 // Punctuation that does not begin a line.
 constexpr std::array<std::string_view, 16> kNotFirst = {"、", "。", "，", "．", "！", "？", "：", "；",
-                                                        "）", "」", "』", "】", "》", "〉", "”", "ー"};
+                                                        "）", "」", "』", "】", "》", "〉", "”",  "ー"};
 
 bool may_begin_line(std::string_view cluster) { return std::ranges::find(kNotFirst, cluster) == kNotFirst.end(); }
 
@@ -45,7 +45,8 @@ std::string WordWrap::add(std::string_view piece) {
   while (at < bytes_.size()) {
     const TextCluster one = cluster_at(bytes_, at);
     const bool ascii = static_cast<unsigned char>(bytes_[at]) < 0x80 && one.bytes == 1;
-    if (incomplete(bytes_, at) || (at + one.bytes == bytes_.size() && !ascii)) break;  // the next piece may continue this character
+    if (incomplete(bytes_, at) || (at + one.bytes == bytes_.size() && !ascii))
+      break;  // the next piece may continue this character
     take(std::string_view(bytes_).substr(at, one.bytes), one.columns);
     at += one.bytes;
   }

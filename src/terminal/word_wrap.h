@@ -29,11 +29,11 @@ class WordWrap {
   std::string bytes_;                // received, not yet taken: the last character may be incomplete
   std::string blanks_, word_;        // taken, not yet placed
   size_t blank_columns_ = 0, word_columns_ = 0;
-  bool last_wide_ = false;      // the word's last character is a wide one, which a line may end with
-  bool long_word_ = false;      // the first part of the word is printed
-  bool first_word_ = true;      // no word of this line is placed
-  bool literal_ = false;        // the rest of the line is not broken
-  std::string fence_, line_;    // fence of the code block, "": none; beginning of its current line
+  bool last_wide_ = false;    // the word's last character is a wide one, which a line may end with
+  bool long_word_ = false;    // the first part of the word is printed
+  bool first_word_ = true;    // no word of this line is placed
+  bool literal_ = false;      // the rest of the line is not broken
+  std::string fence_, line_;  // fence of the code block, "": none; beginning of its current line
   std::string out_;
 };
 
