@@ -20,7 +20,7 @@ from cli import BINARY, LLAMA, millrace
 
 SIMULATE = ("simulate", "--trace", "gen:requests=20,rate=4", "--cost", "llama-7b-a100", "--policy", "fcfs", "--policy", "stall_free:tbt_ms=50")
 BENCH = ("bench", "-m", LLAMA, "-p", "8", "-n", "1", "-r", "1", "-t", "1", "--no-roof")
-COMPARE = ("compare", "-m", LLAMA, "-t", "1", "--with", "name=四位的缓存 与一个很长的名字 + kv_format=q8_0", "--on", "memory", "--repeat", "1", "--prompt", "8",
+COMPARE = ("compare", "-m", LLAMA, "-t", "1", "--with", "name=四位的缓存 与一个很长的名字 + kv_format=bf16", "--on", "memory", "--repeat", "1", "--prompt", "8",
            "--generate", "4")
 
 
