@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "terminal/display_width.h"
 #include "terminal/text_table.h"
 
 namespace millrace {
@@ -215,10 +216,13 @@ std::string compare_table(const CompareResult& result, size_t columns) {
     table.add(std::move(row));
   }
   std::string out = table.text({columns, "--wide or --json FILE"});
-  out += "\n* on the Pareto front of the first figure, decode speed, and the bytes of weights and KV.\n" +
-         brackets_text(result) + "\n▲ better, ▼ worse than the base on the same items in at least 95 % of the draws.\n";
-  if (any_unseen(result)) out += std::string(kUnseenLegend) + "\n";
-  for (const std::string& note : result.notes) out += note + "\n";
+  std::vector<std::string> legend = {
+      "* on the Pareto front of the first figure, decode speed, and the bytes of weights and KV.",
+      brackets_text(result), "▲ better, ▼ worse than the base on the same items in at least 95 % of the draws."};
+  if (any_unseen(result)) legend.emplace_back(kUnseenLegend);
+  legend.insert(legend.end(), result.notes.begin(), result.notes.end());
+  out += "\n";
+  for (const std::string& line : legend) out += hanging_text(line, 0, columns) + "\n";
   return out;
 }
 
