@@ -110,6 +110,8 @@ std::string command_lines(const std::string& command) {
 
 std::string example_text(const std::string& line) {
   if (line.size() <= kHelpColumns) return line;
+  if (const size_t begin = line.find_first_not_of(' '); begin > kHelpColumns / 2)  // more of the comment above
+    return std::string(kCommentIndent, ' ') + wrapped_at(line.substr(begin), kCommentIndent);
   const auto [command, comment] = example_parts(line);
   std::string out = command_lines(command);
   if (!comment.empty()) out += "\n" + std::string(kCommentIndent, ' ') + wrapped_at(comment, kCommentIndent);
@@ -282,15 +284,18 @@ std::string usage_text(const CLI::App& command) {
 
 HelpFooter help_footer(const std::string& footer) {
   HelpFooter out;
-  if (!footer.starts_with("Examples:")) {
+  const size_t begin = footer.starts_with("Examples:") ? 0 : footer.find("\n\nExamples:");
+  if (begin == std::string::npos) {
     out.notes = notes_text(footer);
     return out;
   }
-  const size_t end = std::min(footer.find("\n\n"), footer.size());
-  std::istringstream lines(footer.substr(0, end));
+  const size_t first = footer.find("Examples:", begin), end = std::min(footer.find("\n\n", first), footer.size());
+  std::istringstream lines(footer.substr(first, end - first));
   for (std::string line; std::getline(lines, line);)
     out.examples += (out.examples.empty() ? "" : "\n") + example_text(line);
-  if (end < footer.size()) out.notes = notes_text(footer.substr(end + 2));
+  std::string notes = footer.substr(0, begin);
+  if (end < footer.size()) notes += footer.substr(begin > 0 ? end : end + 2);
+  out.notes = notes_text(notes);
   return out;
 }
 

@@ -21,8 +21,7 @@ std::string flag_text(const CLI::Option& option);
 // The words after "millrace": the command's name, its arguments and required flags.
 std::string usage_text(const CLI::App& command);
 
-// The parts of a command's footer: "Examples:" with the lines up to the first empty one, and the text after it or
-// without examples.
+// The parts of a command's footer: the paragraph that begins with "Examples:", and the text around it.
 struct HelpFooter {
   std::string examples, notes;  // lines of at most 100 columns, without a line end at the end
 };
