@@ -109,9 +109,10 @@ std::string command_lines(const std::string& command) {
 }
 
 std::string example_text(const std::string& line) {
-  if (line.size() <= kHelpColumns) return line;
-  if (const size_t begin = line.find_first_not_of(' '); begin > kHelpColumns / 2)  // more of the comment above
+  const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+  if (begin > kHelpColumns / 2)  // more of the comment above
     return std::string(kCommentIndent, ' ') + wrapped_at(line.substr(begin), kCommentIndent);
+  if (line.size() <= kHelpColumns) return line;
   const auto [command, comment] = example_parts(line);
   std::string out = command_lines(command);
   if (!comment.empty()) out += "\n" + std::string(kCommentIndent, ' ') + wrapped_at(comment, kCommentIndent);
