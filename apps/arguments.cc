@@ -61,6 +61,18 @@ std::string range_error(const CLI::App& command, const std::string& text) {
   return fmt::format("{} {}: must be {}", flag, given, text.substr(range + 14));
 }
 
+// The error of a value that is no number of the option's type.
+std::string conversion_error(const CLI::Option* option, const std::string& flag, const std::string& value) {
+  const std::string type = option ? option->get_type_name() : "";
+  const bool negative = value.starts_with('-');
+  const bool digits =
+      value.size() > size_t{negative} && value.find_first_not_of("0123456789", negative ? 1 : 0) == std::string::npos;
+  if (!digits || type.starts_with("FLOAT"))
+    return fmt::format("{} {}: must be a {}", flag, value, type.starts_with("FLOAT") ? "number" : "whole number");
+  if (negative && type.starts_with("UINT")) return fmt::format("{} {}: must be 0 or more", flag, value);
+  return fmt::format("{} {}: is too {}", flag, value, negative ? "small" : "large");
+}
+
 // One walk over the arguments.
 class ArgumentWalk {
  public:
@@ -277,8 +289,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
     if (const size_t equals = text.find(" = "); equals != std::string::npos) {
       const std::string flag = text.substr(0, equals), value = text.substr(equals + 3);
       const CLI::Option* option = called.empty() ? nullptr : option_called(*called.front(), flag);
-      const bool whole = option && !option->get_type_name().starts_with("FLOAT");
-      text = fmt::format("{} {}: must be a {}", flag, value, whole ? "whole number" : "number");
+      text = conversion_error(option, flag, value);
     }
   }
   if (!called.empty()) text = range_error(*called.front(), text);

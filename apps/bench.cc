@@ -16,6 +16,7 @@
 #include "interrupt.h"
 #include "model_flags.h"
 #include "progress.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -48,7 +49,7 @@ struct BenchFlags {
   std::vector<std::string> evictors = {""}, kernels;
   int64_t shared = 0;
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
-       scatter = false, beside = false;
+       scatter = false, beside = false, wide = false;
   std::string calibrate_disk;
   std::vector<std::string> speculate;
   std::string speculate_prompts, draft_length = "auto";
@@ -226,7 +227,7 @@ Result<int> run(BenchFlags flags) {
     return Error::user(
         fmt::format("--beside: a step reads only {} MiB, which may fit in a cache, so it would not measure memory",
                     model->info().step_bytes >> 20));
-  BenchPrinter printer(flags.json ? "json" : flags.output);
+  BenchPrinter printer(flags.json ? "json" : flags.output, table_room(flags.wide, "--json"));
   catch_interrupts();
   const size_t turns = flags.kernels.size();  // tests that differ in nothing else
   for (size_t i = 0; i < tests.size(); i += turns) {
@@ -249,6 +250,15 @@ Result<int> run(BenchFlags flags) {
   }
   printer.finish();
   return interrupted() ? 130 : 0;
+}
+
+void add_output_flags(CLI::App* command, BenchFlags& flags) {
+  command
+      ->add_option("-o,--output", flags.output,
+                   "md, csv, json or jsonl; with --calibrate, the output file for the cost model")
+      ->capture_default_str();
+  command->add_flag("--json", flags.json, "Same as -o json");
+  add_wide_to(command, &flags.wide);
 }
 
 }  // namespace
@@ -330,11 +340,7 @@ void add_bench_command(CLI::App& app) {
                    "First tokens of the context (-d) that all streams share, in whole blocks")
       ->check(tokens);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
-  command
-      ->add_option("-o,--output", flags->output,
-                   "md, csv, json or jsonl; with --calibrate, the output file for the cost model")
-      ->capture_default_str();
-  command->add_flag("--json", flags->json, "Same as -o json");
+  add_output_flags(command, *flags);
   command->add_flag(
       "--roof", flags->roof,
       "Measure the limits of the machine instead of a model, with one thread and with all (or -t); memory "

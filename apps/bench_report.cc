@@ -216,6 +216,22 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 
+// Rows are printed as they are measured, so that widths are fixed. Narrow terminals lose what is the same in most rows
+// first.
+BenchPrinter::BenchPrinter(std::string output, TableRoom room)
+    : output_(std::move(output)),
+      room_(std::move(room)),
+      table_(TableLook::markdown, {{.name = "model", .left = true, .drops = 8, .width = 24},
+                                   {.name = "size", .drops = 1, .width = 10},
+                                   {.name = "params", .drops = 2, .width = 8},
+                                   {.name = "threads", .drops = 6, .width = 7},
+                                   {.name = "type_k", .drops = 3, .width = 6},
+                                   {.name = "test", .width = 20},
+                                   {.name = "t/s", .width = 18},
+                                   {.name = "GB/s", .drops = 5, .width = 7},
+                                   {.name = "GOP/s", .drops = 4, .width = 8},
+                                   {.name = "roof", .drops = 7, .width = 6}}) {}
+
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
   const bool first = printed_++ == 0;
   const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // file names may be invalid UTF-8
@@ -233,19 +249,19 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
     if (first) fmt::print("{}\n", names);
     fmt::print("{}\n", values);
   } else {
-    if (first) {
-      fmt::print("| {:<24} | {:>10} | {:>8} | {:>7} | {:>6} | {:>20} | {:>18} | {:>7} | {:>8} | {:>6} |\n", "model",
-                 "size", "params", "threads", "type_k", "test", "t/s", "GB/s", "GOP/s", "roof");
-      fmt::print("| {:-<24} | {:->10} | {:->8} | {:->7} | {:->6} | {:->20} | {:->18} | {:->7} | {:->8} | {:->6} |\n",
-                 "", ":", ":", ":", ":", ":", ":", ":", ":", ":");
-    }
+    if (first) fmt::print("{}", table_.head(room_));
+    const bool has_roof = !record["roof_fraction"].is_null();
     fmt::print(
-        "| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>6} |\n",
-        record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0,
-        record["model_n_params"].get<double>() / 1e6, test.threads, test.kv_format, bench_name(test),
-        fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
-        record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(),
-        record["roof_fraction"].is_null() ? "-" : fmt::format("{:.0f} %", 100 * record["roof_fraction"].get<double>()));
+        "{}",
+        table_.line(
+            {record["model_type"].get<std::string>(),
+             fmt::format("{:.2f} MiB", record["model_size"].get<double>() / 1048576.0),
+             fmt::format("{:.2f} M", record["model_n_params"].get<double>() / 1e6), fmt::format("{}", test.threads),
+             test.kv_format, bench_name(test),
+             fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
+             fmt::format("{:.2f}", record["gb_per_s"].get<double>()),
+             fmt::format("{:.2f}", record["gop_per_s"].get<double>()),
+             has_roof ? fmt::format("{:.0f} %", 100 * record["roof_fraction"].get<double>()) : std::string("-")}));
   }
   if (output_ == "md" && test.beside) {
     const auto& quartiles = record["read_fraction_quartiles"];
@@ -262,6 +278,7 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
 }
 
 void BenchPrinter::finish() {
+  if (output_ == "md" && printed_ > 0) fmt::print("{}", table_.dropped_text(room_));
   if (output_ == "json") fmt::print("{}]\n", printed_ > 0 ? "\n" : "[");
   std::fflush(stdout);
 }

@@ -7,6 +7,7 @@
 
 #include "bench_run.h"
 #include "kernels/bandwidth.h"
+#include "terminal/text_table.h"
 
 namespace millrace {
 
@@ -29,15 +30,17 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
 // "pp512", "tg128", "pp512+tg128 @ d4096 x8"
 std::string bench_name(const BenchTest& test);
 
-// Prints records as they are added; `output` is md, csv, json or jsonl.
+// Prints records as they are added; `output` is md, csv, json or jsonl. `room`: for md.
 class BenchPrinter {
  public:
-  explicit BenchPrinter(std::string output) : output_(std::move(output)) {}
+  BenchPrinter(std::string output, TableRoom room);
   void add(const BenchTest& test, const nlohmann::ordered_json& record);
   void finish();
 
  private:
   std::string output_;
+  TableRoom room_;
+  TextTable table_;
   int64_t printed_ = 0;
 };
 

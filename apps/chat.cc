@@ -12,6 +12,7 @@
 #include "config_file.h"
 #include "interrupt.h"
 #include "line_editor.h"
+#include "quiet_terminal.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +27,9 @@ constexpr const char* kChatExamples = R"(Examples:
 Commands in a chat:
   /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json      /read FILE
 A line that ends in a backslash continues on the next line, and a paste of several lines is one message. The up and down
-keys recall earlier messages, Ctrl-R searches them, Tab completes commands and paths. Ctrl-C stops an answer, Ctrl-D or /exit quits.)";
+keys recall earlier messages, Ctrl-R searches them, Tab completes commands and paths. What is typed during an answer
+appears at the next prompt. Ctrl-C stops an answer or clears the line; Ctrl-C twice at an empty prompt, Ctrl-D or /exit
+leaves. In a terminal, answers are broken at words; code blocks are not.)";
 
 // Reads a message of one or more lines; all but the last end in a backslash.
 LineEnd read_message(LineReader& lines, std::string* message) {
@@ -38,32 +41,39 @@ LineEnd read_message(LineReader& lines, std::string* message) {
     if (end == LineEnd::end_of_input) return LineEnd::line;
     *message += '\n' + more;
   }
-  return end;
+  return end == LineEnd::interrupted && !message->empty() ? LineEnd::cleared : end;
 }
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+// Runs a command, or answers a message.
+Result<ChatStep> take_step(ChatSession& session, const std::string& text, bool terminal) {
+  const QuietTerminal quiet(terminal);
+  if (is_chat_command(text)) return run_chat_command(session, text);
+  if (auto answered = session.say(text.starts_with("//") ? text.substr(1) : text); !answered.ok())
+    return answered.error();
+  return ChatStep::message;
+}
 
 // Returns the exit code: 0, or in a script the code of the last message's error.
 int talk(ChatSession& session, LineReader& lines) {
   int code = 0;
   std::string text;
-  for (;;) {
+  for (bool leaving = false;;) {
     const LineEnd end = read_message(lines, &text);
     if (end == LineEnd::end_of_input) break;
-    if (end == LineEnd::interrupted) {
-      if (!lines.interactive()) return 130;
+    if (end == LineEnd::interrupted && !lines.interactive()) return 130;
+    if (end == LineEnd::interrupted && leaving) return code;
+    leaving = end == LineEnd::interrupted;
+    if (leaving) fmt::print(stderr, "Ctrl-C again, Ctrl-D or /exit leaves the chat.\n");
+    if (end == LineEnd::interrupted || end == LineEnd::cleared) {
       clear_interrupt();
       continue;
     }
     if (is_blank(text)) continue;
     lines.remember(text);
     const bool command = is_chat_command(text);
-    Result<ChatStep> done = ChatStep::message;
-    if (command) {
-      done = run_chat_command(session, text);
-    } else if (auto answered = session.say(text.starts_with("//") ? text.substr(1) : text); !answered.ok()) {
-      done = answered.error();
-    }
+    const Result<ChatStep> done = take_step(session, text, lines.interactive());
     clear_interrupt();
     if (std::ferror(stdout)) return code;  // the output is closed
     if (done.ok() && *done == ChatStep::leave) return code;

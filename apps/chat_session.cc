@@ -9,6 +9,8 @@
 #include "base/ordered_json.h"
 #include "interrupt.h"
 #include "prompt/chat_prompt.h"
+#include "terminal/display_width.h"
+#include "terminal/word_wrap.h"
 
 namespace millrace {
 namespace {
@@ -132,6 +134,11 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
   request.adapters = settings.adapters;
   MILLRACE_TRY(auto stream, engine_->submit(std::move(request)));
   const bool terminal = isatty(STDOUT_FILENO) == 1;
+  WordWrap wrap;
+  const auto show = [](const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return std::fflush(stdout) == 0;
+  };
   Answer given;
   for (bool timed_out = false;;) {
     auto event = stream->next(kPollInterval, &timed_out);
@@ -142,9 +149,9 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
     }
     if (!event) continue;
     given.text += event->text;
-    const std::string shown = terminal ? without_controls(event->text) : event->text;
-    std::fwrite(shown.data(), 1, shown.size(), stdout);
-    if (std::fflush(stdout) != 0) stream->cancel();  // the output is closed
+    if (terminal) wrap.set_columns(terminal_columns());
+    if (!show(terminal ? wrap.add(without_controls(event->text)) : event->text)) stream->cancel();  // output is closed
+    if (event->finish != FinishReason::none) show(wrap.finish());
     if (event->finish == FinishReason::error) return event->error;
     if (event->finish != FinishReason::none) {
       given.finish = event->finish;

@@ -22,6 +22,7 @@
 #include "model_flags.h"
 #include "progress.h"
 #include "run/language_model.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -36,7 +37,8 @@ constexpr const char* kCompareExamples = R"(Examples:
 A configuration is written as for --use, choices joined by " + "; model=PATH takes another model file, engine=... another
 engine, name=... names it in tables, plain is the model as it is. Each round runs every configuration once, one after the
 other. Quality figures are the same each time; intervals are 95 %, by the bootstrap over items or rounds.
-Suites: )";
+
+Suites:)";
 
 struct CompareFlags {
   ModelFlags model;
@@ -44,6 +46,7 @@ struct CompareFlags {
   std::vector<std::string> with, suites;
   std::string text, json, html, svg, png, resume, draft_length = "auto";
   SuiteInput input;
+  bool wide = false;
 };
 
 using LoadedModels = std::map<std::string, std::shared_ptr<const LanguageModel>>;
@@ -183,7 +186,7 @@ Result<int> compare(CompareFlags flags) {
   flags.input.threads = flags.model.threads;
   MILLRACE_TRY(const auto configs, make_configs(flags));
   MILLRACE_TRY(const Comparison done, measure(flags, configs));
-  fmt::print("{}", compare_table(done.result));
+  fmt::print("{}", compare_table(done.result, table_room(flags.wide, "--json").columns));
   MILLRACE_TRY_VOID(write_outputs(flags, done.result));
   return done.complete ? 0 : 130;
 }
@@ -230,6 +233,7 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--text", flags->text, "Text for the suites and the prompts, may be packed with xz");
   add_sizes(command, flags->input);
   command->add_option("--json", flags->json, "Write the result to this file as JSON");
+  add_wide_to(command, &flags->wide);
   command->add_option("--html", flags->html, "Write a report to this file");
   command->add_option("--svg", flags->svg, "Write the picture to this file");
   command->add_option("--png", flags->png, "Write the picture to this file");

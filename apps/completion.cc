@@ -1,8 +1,6 @@
 // millrace completion: prints a bash, zsh or fish completion script generated from the command line's declaration.
 #include <fmt/format.h>
 
-#include <map>
-
 #include "command.h"
 #include "declaration.h"
 
@@ -28,22 +26,14 @@ std::string second_words(const std::vector<DeclaredCommand>& commands) {
   return out;
 }
 
-// How bash completes a value; "": not at all.
-std::string bash_action(const DeclaredOption& option) {
+// How bash completes a value.
+std::string bash_action(const DeclaredOption& option, const std::string& command) {
   if (option.model) return "_millrace_models";
+  if (option.technique) return "_millrace_words use " + command;
+  if (!option.family.empty()) return "_millrace_words member " + option.family;
   if (!option.choices.empty())
     return fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))", joined_names(option.choices, " "));
   return option.file ? "_millrace_files" : ":";
-}
-
-// Bash makes three words of family=name: the members of a family complete the last one.
-std::string bash_members() {
-  std::map<std::string, std::string> members;
-  for (const TechniqueInfo& info : listed_techniques()) members[info.family] += info.name + " ";
-  std::string out;
-  for (const auto& [family, names] : members)
-    out += fmt::format("      {}) COMPREPLY=($(compgen -W '{}' -- \"$cur\")); return ;;\n", family, names);
-  return out;
 }
 
 std::string bash_script(const std::vector<DeclaredCommand>& commands) {
@@ -58,7 +48,7 @@ std::string bash_script(const std::vector<DeclaredCommand>& commands) {
       std::string patterns;
       for (const std::string& name : option.names)
         patterns += fmt::format("{}'{}:{}'", patterns.empty() ? "" : "|", command.name, name);
-      values += fmt::format("    {}) {}; return ;;\n", patterns, bash_action(option));
+      values += fmt::format("    {}) {}; return ;;\n", patterns, bash_action(option, command.name));
     }
     options += fmt::format("    '{}') options='{}' ;;\n", command.name, words);
     if (!command.actions.empty())
@@ -72,27 +62,49 @@ _millrace_files() {{
   compopt -o filenames 2>/dev/null
   COMPREPLY=($(compgen -f -- "$cur"))
 }}
+_millrace_words() {{
+  mapfile -t COMPREPLY < <("$program" completion --words "$@" "$cur" 2>/dev/null)
+}}
 _millrace_models() {{
-  compopt -o filenames 2>/dev/null
-  COMPREPLY=($(compgen -W "$(millrace list --names 2>/dev/null)" -- "$cur") $(compgen -f -- "$cur"))
+  _millrace_words models
+  local files=($(compgen -f -- "$cur"))
+  (( ${{#files[@]}} )) && compopt -o filenames 2>/dev/null
+  COMPREPLY+=("${{files[@]}}")
 }}
 _millrace() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} command='' options='' i
+  # Bash divides words at = and :, which are put together again: `word` ends in `last`.
+  local last=${{COMP_WORDS[COMP_CWORD]}} word='' first=$COMP_CWORD
+  while :; do
+    word=${{COMP_WORDS[first]}}$word
+    (( first > 1 )) || break
+    [[ ${{COMP_WORDS[first]}} =~ ^[=:]+$ || ${{COMP_WORDS[first-1]}} =~ ^[=:]+$ ]] || break
+    (( --first ))
+  done
+  [[ $last =~ ^[=:]+$ ]] && last=''
+  local cur=$word prev=${{COMP_WORDS[first-1]}} flag=''
+  if [[ $cur == --*=* ]]; then
+    prev=${{cur%%=*}} flag=${{cur%%=*}}= cur=${{cur#*=}}
+  fi
+  local program=${{COMP_WORDS[0]/#\~/$HOME}}
+  type -P -- "$program" >/dev/null || program=millrace
+  _millrace_complete
+  local before=${{word%"$last"}}
+  COMPREPLY=("${{COMPREPLY[@]/#/$flag}}")
+  COMPREPLY=("${{COMPREPLY[@]#"$before"}}")
+  [[ ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *[=:] ]] && compopt -o nospace 2>/dev/null
+  [[ ${{#COMPREPLY[@]}} == 1 && -z ${{COMPREPLY[0]}} ]] && COMPREPLY=()
+  return 0
+}}
+_millrace_complete() {{
+  local command='' options='' i
   COMPREPLY=()
-  for ((i = 1; i < COMP_CWORD; ++i)); do
+  for ((i = 1; i < first; ++i)); do
     if [[ -z $command ]]; then
       case " {0} " in *" ${{COMP_WORDS[i]}} "*) command=${{COMP_WORDS[i]}} ;; esac
     else
       case "|{4}|" in *"|$command ${{COMP_WORDS[i]}}|"*) command="$command ${{COMP_WORDS[i]}}"; break ;; esac
     fi
   done
-  [[ $cur == '=' ]] && cur=''
-  if [[ $prev == '=' || ${{COMP_WORDS[COMP_CWORD]}} == '=' ]]; then
-    local family=${{COMP_WORDS[COMP_CWORD-1]}}
-    [[ $prev == '=' ]] && family=${{COMP_WORDS[COMP_CWORD-2]}}
-    case "$family" in
-{5}    esac
-  fi
   case "$command:$prev" in
 {1}  esac
   case "$command" in
@@ -111,7 +123,7 @@ _millrace() {{
 }}
 complete -F _millrace millrace
 )script",
-                     names, values, options, actions, second_words(commands), bash_members());
+                     names, values, options, actions, second_words(commands));
 }
 
 // Escapes text inside '...' and the [ ] and : of _arguments.
@@ -129,8 +141,10 @@ std::string zsh_text(const std::string& text) {
 }
 
 // How zsh completes a value.
-std::string zsh_action(const DeclaredOption& option) {
+std::string zsh_action(const DeclaredOption& option, const std::string& command) {
   if (option.model) return "_millrace_models";
+  if (option.technique) return "{_millrace_words use " + command + "}";
+  if (!option.family.empty()) return "{_millrace_words member " + option.family + "}";
   if (option.file) return "_files";
   return option.choices.empty() ? " " : "(" + joined_names(option.choices, " ") + ")";
 }
@@ -140,7 +154,8 @@ std::string zsh_case(const DeclaredCommand& command) {
   for (const DeclaredOption& option : command.options)
     for (const std::string& name : option.names) {
       arguments += fmt::format("        '*{}[{}]", name, zsh_text(option.help));
-      if (!option.value.empty()) arguments += fmt::format(":{}:{}", zsh_text(option.value), zsh_action(option));
+      if (!option.value.empty())
+        arguments += fmt::format(":{}:{}", zsh_text(option.value), zsh_action(option, command.name));
       arguments += "' \\\n";
     }
   if (!command.actions.empty())
@@ -159,8 +174,11 @@ std::string zsh_script(const std::vector<DeclaredCommand>& commands) {
   }
   return fmt::format(R"script(#compdef millrace
 # zsh completion for millrace; printed by `millrace completion zsh`.
+_millrace_words() {{
+  compadd -S '' -- ${{(f)"$(millrace completion --words "$@" "$PREFIX" 2>/dev/null)"}}
+}}
 _millrace_models() {{
-  compadd -- ${{(f)"$(millrace list --names 2>/dev/null)"}}
+  compadd -- ${{(f)"$(millrace completion --words models "$PREFIX" 2>/dev/null)"}}
   _files
 }}
 _millrace() {{
@@ -207,14 +225,25 @@ std::string fish_condition(const std::string& name) {
                      name.substr(space + 1));
 }
 
-std::string fish_option(const DeclaredOption& option, const std::string& condition) {
+// The command that fish runs for words of the program.
+std::string fish_words(const std::string& kind) {
+  return fmt::format(" -a '(millrace completion --words {} (commandline -ct) 2>/dev/null)'", kind);
+}
+
+std::string fish_option(const DeclaredOption& option, const std::string& command, const std::string& condition) {
   std::string out = fmt::format("complete -c millrace -n '{}'", condition);
   for (const std::string& name : option.names)
     out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
   if (!option.value.empty()) {
     out += option.file || option.model ? " -r -F" : " -x";
-    if (option.model) out += " -a '(millrace list --names 2>/dev/null)'";
-    if (!option.choices.empty()) out += fmt::format(" -a '{}'", joined_names(option.choices, " "));
+    if (option.model)
+      out += fish_words("models");
+    else if (option.technique)
+      out += fish_words("use " + command);
+    else if (!option.family.empty())
+      out += fish_words("member " + option.family);
+    else if (!option.choices.empty())
+      out += fmt::format(" -a '{}'", joined_names(option.choices, " "));
   }
   return out + fmt::format(" -d '{}'\n", fish_text(option.help));
 }
@@ -230,10 +259,10 @@ std::string fish_script(const std::vector<DeclaredCommand>& commands) {
     if (!command.actions.empty())
       out += fmt::format("complete -c millrace -n '{}' -a '{}'\n", condition, joined_names(command.actions, " "));
     else if (command.takes_model)
-      out += fmt::format("complete -c millrace -n '{}' -F -a '(millrace list --names 2>/dev/null)'\n", condition);
+      out += fmt::format("complete -c millrace -n '{}' -F{}\n", condition, fish_words("models"));
     else
       out += fmt::format("complete -c millrace -n '{}' -F\n", condition);
-    for (const DeclaredOption& option : command.options) out += fish_option(option, condition);
+    for (const DeclaredOption& option : command.options) out += fish_option(option, command.name, condition);
   }
   return out;
 }

@@ -46,26 +46,23 @@ constexpr std::pair<std::string_view, std::string_view> kFlagFamilies[] = {
     {"--pass", "pass"},
 };
 
-// Values that a flag is known to take, though it also takes others.
-std::vector<std::string> known_values(const std::string& command, const std::vector<std::string>& names,
-                                      const std::string& help) {
-  static const std::vector<TechniqueInfo> all = listed_techniques();
+// The family whose members a flag names; "": none.
+std::string family_of(const std::string& command, const std::vector<std::string>& names) {
   std::string family;
-  bool each = false;
   for (const std::string& name : names) {
     for (const auto& [flag, of] : kFlagFamilies)
       if (name == flag) family = of;
     if (name == "--format") family = command == "convert" || command == "train-lab" ? "format" : "trace_format";
-    each |= name == "--use";
   }
-  if (command == "trace cache" && family == "policy") family = "prefix_evictor";
+  return command == "trace cache" && family == "policy" ? "prefix_evictor" : family;
+}
+
+// Values that a flag is known to take, though it also takes others.
+std::vector<std::string> known_values(const std::string& family, const std::vector<std::string>& names) {
+  static const std::vector<TechniqueInfo> all = listed_techniques();
   std::vector<std::string> out;
   for (const TechniqueInfo& info : all)
-    if (each && (help.find(" " + info.family + ",") != std::string::npos ||
-                 help.find(" " + info.family + ";") != std::string::npos))
-      out.push_back(info.family + "=" + info.name);
-    else if (!each && info.family == family)
-      out.push_back(info.name);
+    if (info.family == family) out.push_back(info.name);
   if (std::ranges::find(names, "--family") != names.end())
     for (const TechniqueInfo& info : all)
       if (out.empty() || out.back() != info.family) out.push_back(info.family);
@@ -86,29 +83,45 @@ DeclaredOption declared(const CLI::Option& option, const std::string& command) {
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
   out.help = option.get_description();
+  out.details = flag_text(option);
+  out.group = option.get_group() == "Options" ? "Flags" : option.get_group();
   if (option.get_items_expected_max() > 0) {
     const std::string type = option.get_type_name();
     out.choices = listed_values(type);
-    if (out.choices.empty()) out.choices = known_values(command, out.names, out.help);
+    if (out.choices.empty()) {
+      out.family = family_of(command, out.names);
+      out.choices = known_values(out.family, out.names);
+    }
     out.value = value_in_words(option);
     if (out.value.empty() || !listed_values(type).empty()) out.value = "VALUE";
   }
   const auto named = [&](const char* name) { return std::ranges::find(out.names, name) != out.names.end(); };
+  out.technique =
+      !out.value.empty() && (named("--use") || (command == "compare" && (named("--with") || named("--base"))));
   out.model = !out.value.empty() && (named("--model") || named("--model-draft"));
   const std::string text = out.help;
-  out.file = !out.value.empty() && out.choices.empty() && !out.model &&
+  out.file = !out.value.empty() && out.choices.empty() && !out.model && !out.technique &&
              (text.find("file") != std::string::npos || text.find("File") != std::string::npos ||
               text.find("folder") != std::string::npos || text.find("Folder") != std::string::npos ||
-              named("--tokenizer") || named("--output"));
+              text.find("PATH") != std::string::npos || named("--kv-load") || named("--tokenizer") ||
+              named("--output") || named("--text"));
   return out;
 }
 
 DeclaredCommand declared(const CLI::App& app, const std::string& name) {
-  DeclaredCommand out{.name = name, .summary = app.get_description(), .examples = app.get_footer()};
+  HelpFooter footer = help_footer(app.get_footer());
+  DeclaredCommand out{.name = name,
+                      .summary = app.get_description(),
+                      .examples = std::move(footer.examples),
+                      .notes = std::move(footer.notes),
+                      .usage = usage_text(app),
+                      .group = app.get_group()};
   bool first = true;
   for (const CLI::Option* option : all_options(app)) {
-    if (option->nonpositional()) out.options.push_back(declared(*option, name));
+    if (option->nonpositional() && !option->get_group().empty()) out.options.push_back(declared(*option, name));
     if (!option->get_positional()) continue;
+    out.words.push_back(
+        {.names = {option->get_name(true, false)}, .help = option->get_description(), .details = flag_text(*option)});
     if (first) {
       out.actions = listed_values(option->get_type_name());
       const std::string own = option->get_name(true, false);

@@ -14,13 +14,20 @@ struct DeclaredOption {
   std::vector<std::string> names;  // "-m", "--model"
   std::string value;               // type of the value: "TEXT", "PATH"; "": a flag
   std::string help;
+  std::string details;               // help with range, default and whether it is required
+  std::string group;                 // heading in --help-all: "KV cache"
   std::vector<std::string> choices;  // allowed values, if listed
+  std::string family;                // takes a member of this family with its options: NAME[:key=value,...]
+  bool technique = false;            // takes FAMILY=NAME[:key=value,...]
   bool file = false;                 // takes a path
   bool model = false;                // takes a model: a path, or a name that `millrace list --names` prints
 };
 
 struct DeclaredCommand {
-  std::string name, summary, examples;
+  std::string name, summary, examples, notes;
+  std::string usage;                  // the words after "millrace"
+  std::string group;                  // heading in --help: "Measure"
+  std::vector<DeclaredOption> words;  // arguments without a flag
   std::vector<DeclaredOption> options;
   std::vector<std::string> actions;  // values of the first argument, if listed: generate, check
   bool takes_model = false;          // as its first argument

@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include "quiet_terminal.h"
+
 namespace millrace {
 namespace {
 
@@ -9,6 +11,7 @@ volatile std::sig_atomic_t pending = 0;
 
 void on_interrupt(int signal) {
   if (pending) {
+    restore_terminal();
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }

@@ -102,6 +102,7 @@ class TerminalLines : public LineReader {
   EditLine* editor_ = nullptr;
   History* history_ = nullptr;
   const char* prompt_ = "";
+  bool begun_ = false;  // the line was not empty when Ctrl-C was typed
   std::string history_file_;
   LineCompleter completer_;
 };
@@ -161,6 +162,7 @@ int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
   for (;;) {
     if (!wait_for_input(editor)) {
       const LineInfoW* line = el_wline(editor);  // move the cursor to the end, so that output goes below
+      self(editor).begun_ = line->lastchar != line->buffer;
       el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
       el_set(editor, EL_REFRESH);
       return -1;
@@ -212,6 +214,7 @@ unsigned char TerminalLines::search(EditLine* editor, int) {
 LineEnd TerminalLines::read(const char* prompt, std::string* line) {
   line->clear();
   prompt_ = prompt;
+  begun_ = false;
   el_set(editor_, EL_PREP_TERM, 1);  // libedit does this after showing the prompt, and loses a Ctrl-D in between
   std::fputs(kPasteOn, stdout);
   std::fflush(stdout);
@@ -221,7 +224,7 @@ LineEnd TerminalLines::read(const char* prompt, std::string* line) {
   std::fputs(kPasteOff, stdout);
   if (interrupted()) std::fputs("^C\n", stdout);
   std::fflush(stdout);
-  if (interrupted()) return LineEnd::interrupted;
+  if (interrupted()) return begun_ ? LineEnd::cleared : LineEnd::interrupted;
   if (!typed || count <= 0) return LineEnd::end_of_input;
   while (line->ends_with('\n') || line->ends_with('\r')) line->pop_back();
   return LineEnd::line;

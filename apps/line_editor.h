@@ -12,7 +12,8 @@
 
 namespace millrace {
 
-enum class LineEnd { line, end_of_input, interrupted };
+// interrupted: Ctrl-C on an empty line. cleared: Ctrl-C dropped a line that was begun.
+enum class LineEnd { line, end_of_input, interrupted, cleared };
 
 class LineReader {
  public:

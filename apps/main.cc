@@ -13,6 +13,7 @@
 #include "base/network_error.h"
 #include "base/version.h"
 #include "command.h"
+#include "completion_words.h"
 #include "config_file.h"
 #include "declaration.h"
 #include "help_text.h"
@@ -33,7 +34,9 @@ constexpr const char* kFooter = R"(Examples:
 
 Flags can also be set in a TOML file: a table [run] with n = 64, temp = 0.7 ... It is the one of --config, or
 ~/.config/millrace/config.toml, or /etc/millrace/config.toml; --config /dev/null reads none.
+
 Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limits the instruction set.
+
 Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
 6 network, 7 answers differ, 1 anything else.)";
 
@@ -44,7 +47,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Measure", "bench perplexity compare exactness simulate replay trace lab"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
-     "document-search train train-lab"},
+     "document-search kv-levels train train-lab"},
     {"Shell", "help version completion man"},
 };
 
@@ -161,6 +164,7 @@ int run_main(int argc, char** argv) {
   CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
                "millrace"};
   const std::vector<std::string> given(argv, argv + argc);
+  if (print_completion_words(given)) return 0;
   declare(app, only_command(given));
   const auto checked = check_arguments(app, given);
   if (!checked.ok()) {

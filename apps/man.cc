@@ -1,77 +1,68 @@
-// millrace man: prints the manual page, generated from the command line's declaration.
+// millrace man: prints a manual page, or writes all of them.
 #include <fmt/format.h>
 
-#include "base/version.h"
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "arguments.h"
+#include "base/pending_file.h"
 #include "command.h"
 #include "declaration.h"
+#include "man_page.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kManExamples = R"(Examples:
-  millrace man | man -l -
-  millrace man > /usr/local/share/man/man1/millrace.1)";
+  millrace man | man -l -             millrace(1): the commands, the files and the environment
+  millrace man run | man -l -         millrace-run(1): every flag of a command
+  millrace man --all ./man1           writes millrace.1, millrace-run.1 ... into a folder)";
 
-// Escapes text for roff: backslashes, requests at the beginning of a line, and minus signs.
-std::string roff(const std::string& text) {
-  std::string out;
-  bool begins = true;
-  for (const char c : text) {
-    if (begins && (c == '.' || c == '\'')) out += "\\&";
-    if (c == '\\')
-      out += "\\e";
-    else if (c == '-')
-      out += "\\-";
-    else
-      out += c;
-    begins = c == '\n';
-  }
-  return out;
+Result<void> write_page(const std::filesystem::path& path, const std::string& text) {
+  PendingFile file(path.string());
+  if (file.created() && file.write(text.data(), std::ssize(text), 0) && file.commit()) return {};
+  return Error::resource(fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
 }
 
-std::string options_text(const DeclaredCommand& command) {
-  std::string out;
-  for (const DeclaredOption& option : command.options) {
-    out += ".TP\n";
-    std::string names;
-    for (const std::string& name : option.names) names += (names.empty() ? "" : ", ") + ("\\fB" + roff(name) + "\\fR");
-    out += names + (option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR") + "\n" +
-           (option.help.empty() ? "\\&" : roff(option.help)) + "\n";
-    if (!option.choices.empty()) {
-      std::string values;
-      for (const std::string& one : option.choices) values += (values.empty() ? "" : ", ") + one;
-      out += "One of " + roff(values) + ".\n";
-    }
-  }
-  return out;
-}
-
-std::string page(const std::vector<DeclaredCommand>& commands) {
-  std::string out = fmt::format(
-      ".TH MILLRACE 1 \"\" \"{}\" \"User Commands\"\n.SH NAME\nmillrace \\- LLM inference and serving engine\n"
-      ".SH SYNOPSIS\n\\fBmillrace\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH DESCRIPTION\n{}\n.SH COMMANDS\n",
-      roff(kVersionText), roff(commands.front().summary));
+Result<int> write_pages(const std::vector<DeclaredCommand>& commands, const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) return Error::resource(fmt::format("{}: cannot be created: {}", folder, failed.message()));
+  MILLRACE_TRY_VOID(write_page(std::filesystem::path(folder) / "millrace.1", program_page(commands)));
   for (const DeclaredCommand& command : commands)
-    if (!command.name.empty() && command.name.find(' ') == std::string::npos)
-      out += ".TP\n\\fB" + roff(command.name) + "\\fR\n" + roff(command.summary) + "\n";
-  out += ".SH OPTIONS\n" + options_text(commands.front());
-  for (const DeclaredCommand& command : commands) {
-    if (command.name.empty()) continue;
-    out += ".SH MILLRACE " + roff(command.name) + "\n" + roff(command.summary) + ".\n" + options_text(command);
-    if (!command.examples.empty()) out += ".PP\n.nf\n" + roff(command.examples) + "\n.fi\n";
-  }
-  return out +
-         ".SH EXIT STATUS\n0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough "
-         "memory or disk, 6 network, 7 answers differ, 1 anything else.\n";
+    if (has_page(command))
+      MILLRACE_TRY_VOID(write_page(std::filesystem::path(folder) / fmt::format("millrace-{}.1", command.name),
+                                   command_page(commands, command.name)));
+  return 0;
+}
+
+Result<int> print_page(const std::vector<DeclaredCommand>& commands, const std::string& name) {
+  std::vector<std::string> names;
+  for (const DeclaredCommand& command : commands)
+    if (has_page(command)) names.push_back(command.name);
+  if (!name.empty() && std::ranges::find(names, name) == names.end())
+    return Error::user(fmt::format("man: {}: no such command{}", name.substr(0, 200), suggestion(name, names)));
+  fmt::print("{}", name.empty() ? program_page(commands) : command_page(commands, name));
+  return 0;
 }
 
 }  // namespace
 
 void add_man_command(CLI::App& app) {
-  add_command(app, "man", "Print the manual page", kManExamples, [&app]() -> Result<int> {
-    fmt::print("{}", page(declared_commands(app)));
-    return 0;
-  });
+  struct Flags {
+    std::vector<std::string> words;
+    std::string folder;
+  };
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      add_command(app, "man", "Print the manual page of millrace or of a command", kManExamples, [=, &app] {
+        const auto commands = declared_commands(app);
+        if (!flags->folder.empty()) return write_pages(commands, flags->folder);
+        return print_page(commands, flags->words.empty() ? "" : flags->words.front());
+      });
+  command->add_option("COMMAND", flags->words, "Command; default: the page of millrace itself")->expected(0, 2);
+  command->add_option("--all", flags->folder, "Write the pages of millrace and of every command into this folder");
 }
 
 }  // namespace millrace

@@ -106,6 +106,8 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use
                  "millrace: warning: a context of %lld tokens: the model was trained for %lld; answers beyond that are "
                  "poor\n",
                  static_cast<long long>(context), static_cast<long long>(model->info().context));
+  if (const std::string note = capped_context_note(local.context, model->info().context); !note.empty())
+    std::fprintf(stderr, "millrace: note: %s\n", note.c_str());
   return model;
 }
 
@@ -345,7 +347,8 @@ void SamplingFlags::add_to(CLI::App* command) {
         ->check([name = spec.name](const std::string& value) {  // before a model is loaded
           SamplingOptions unused;
           const auto done = set_sampling_option(unused, name, value);
-          return done.ok() ? std::string() : done.error().message;
+          const std::string message = done.ok() ? "" : done.error().message;
+          return message.starts_with(name + ": ") ? message.substr(name.size() + 2) : message;  // after the flag
         })
         ->group("Sampling");
   }

@@ -7,6 +7,7 @@
 #include "models/arch.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -30,7 +31,7 @@ Result<nlohmann::ordered_json> described(const EmbeddedModel& model) {
                                 {"chat_template", !files.chat_template.empty()}};
 }
 
-Result<int> run(bool json) {
+Result<int> run(bool json, bool wide) {
   auto all = nlohmann::ordered_json::array();
   for (const EmbeddedModel& model : embedded_models()) {
     MILLRACE_TRY(auto one, described(model));
@@ -40,22 +41,32 @@ Result<int> run(bool json) {
     print_json_line({{"models", all}});
     return 0;
   }
-  if (all.empty()) fmt::print("no model ships in this build\n");
+  if (all.empty()) {
+    fmt::print("no model ships in this build\n");
+    return 0;
+  }
+  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
+                                     {.name = "PARAMETERS", .drops = 2},
+                                     {.name = "SIZE", .drops = 3},
+                                     {.name = "CONTEXT", .drops = 4},
+                                     {.name = "CHAT TEMPLATE", .left = true, .drops = 1}});
   for (const auto& one : all)
-    fmt::print("{:<16} {:>5.1f} M parameters  {:>5.1f} MB  context {}{}{}\n", one["name"].get<std::string>(),
-               one["parameters"].get<double>() * 1e-6, one["bytes"].get<double>() * 1e-6, one["context"].get<int64_t>(),
-               one["chat_template"].get<bool>() ? ", chat template" : "",
-               one["default"].get<bool>() ? "; the default" : "");
+    table.add({one["name"].get<std::string>() + (one["default"].get<bool>() ? " (default)" : ""),
+               fmt::format("{:.1f} M", one["parameters"].get<double>() * 1e-6),
+               fmt::format("{:.1f} MB", one["bytes"].get<double>() * 1e-6),
+               fmt::format("{}", one["context"].get<int64_t>()), one["chat_template"].get<bool>() ? "yes" : "no"});
+  fmt::print("{}", table.text(table_room(wide, "--json")));
   return 0;
 }
 
 }  // namespace
 
 void add_models_command(CLI::App& app) {
-  auto json = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), wide = std::make_shared<bool>(false);
   CLI::App* command =
-      add_command(app, "models", "List the models in this binary", kModelsExamples, [=] { return run(*json); });
+      add_command(app, "models", "List the models in this binary", kModelsExamples, [=] { return run(*json, *wide); });
   command->add_flag("--json", *json, "Print {\"models\":[...]}");
+  add_wide_to(command, wide.get());
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "durations.h"
 #include "hub_model.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -18,6 +19,8 @@ constexpr const char* kPullExamples = R"(Examples:
 
 Prints the path of the model. Interrupted downloads are resumed. Environment, with the meaning of Hugging Face's tools:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE; and SSL_CERT_FILE for a certificate authority.)";
+
+constexpr size_t kShortNameColumns = 20;  // columns of a name before its text
 
 struct PullFlags {
   std::string name;
@@ -40,8 +43,10 @@ Result<int> list_short_names(bool json) {
       continue;
     }
     const std::string family = one.latest ? ", also " + one.name.substr(0, one.name.find(':')) : "";
-    fmt::print("{:<20} {}{}{}{}\n", one.name, one.model, family, one.from_user ? ", from your file" : "",
-               here ? ", on this machine" : "");
+    const std::string text = fmt::format("{}{}{}{}", one.model, family, one.from_user ? ", from your file" : "",
+                                         here ? ", on this machine" : "");
+    fmt::print("{:<{}} {}\n", one.name, kShortNameColumns,
+               hanging_text(text, kShortNameColumns + 1, terminal_columns()));
   }
   if (json)
     fmt::print("{}\n", nlohmann::ordered_json{{"file", short_names_file().string()}, {"models", list}}.dump());

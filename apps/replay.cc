@@ -21,6 +21,7 @@
 #include "run/plan/kv_places.h"
 #include "running.h"
 #include "schedule/cost_model.h"
+#include "table_room.h"
 #include "workload/remote/http_load.h"
 #include "workload_flags.h"
 
@@ -49,7 +50,7 @@ struct ReplayFlags {
   GoodputLimits limits;
   int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
   std::string report, predict, plans, url, api = "completions", served_model;
-  bool in_process = false, json = false, text_prompts = false;
+  bool in_process = false, json = false, text_prompts = false, wide = false;
 };
 
 // The result of a run, for the prediction and the report.
@@ -254,7 +255,7 @@ Result<int> run(const ReplayFlags& flags) {
     if (run.stats) add_engine_facts(facts, *run.stats);
     print_json_line(replay_json(std::move(facts), metrics, flags.limits, prediction));
   } else {
-    print_replay_text(metrics, flags.limits, prediction);
+    print_replay_text(metrics, flags.limits, prediction, table_room(flags.wide, "--json"));
     if (run.stats) print_prefix(run.stats->prefix);
   }
   if (!flags.report.empty())
@@ -319,6 +320,7 @@ void add_replay_command(CLI::App& app) {
   add_goodput_limits(command, flags->limits);
   command->add_option("--report", flags->report, "Write an HTML report with the figures over time");
   command->add_flag("--json", flags->json, "Print one JSON object");
+  add_wide_to(command, &flags->wide);
 }
 
 }  // namespace millrace

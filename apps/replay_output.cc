@@ -42,14 +42,16 @@ void add_figures(Json& out, const LoadMetrics& m, const GoodputLimits& limits) {
                       {"e2el_ms", limits.e2e * 1e3}};
 }
 
-void print_row(const char* name, const Summary& s) {
-  fmt::print("  {:<6} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n", name, s.mean * 1e3, s.p50 * 1e3,
-             s.p90 * 1e3, s.p99 * 1e3, s.max * 1e3);
+TextTable::Row times_row(const char* name, const Summary& s) {
+  TextTable::Row row = {name};
+  for (const double seconds : {s.mean, s.p50, s.p90, s.p99, s.max}) row.push_back(fmt::format("{:.2f}", seconds * 1e3));
+  return row;
 }
 
 }  // namespace
 
-void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted) {
+void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted,
+                       const TableRoom& room) {
   fmt::print("{} requests completed, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
   for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
   fmt::print(
@@ -58,16 +60,27 @@ void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const 
       m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
   if (limits.any())
     fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
-  fmt::print("\n  {:<6} {:>11} {:>11} {:>11} {:>11} {:>11}   milliseconds\n", "", "mean", "p50", "p90", "p99", "max");
-  print_row("TTFT", m.ttft);
-  print_row("TPOT", m.tpot);
-  print_row("ITL", m.itl);
-  print_row("E2E", m.e2e);
+  TextTable times(TableLook::plain, {{.name = "", .left = true},
+                                     {.name = "mean, ms"},
+                                     {.name = "p50, ms", .drops = 2},
+                                     {.name = "p90, ms", .drops = 1},
+                                     {.name = "p99, ms"},
+                                     {.name = "max, ms", .drops = 3}});
+  times.add(times_row("TTFT", m.ttft));
+  times.add(times_row("TPOT", m.tpot));
+  times.add(times_row("ITL", m.itl));
+  times.add(times_row("E2E", m.e2e));
+  fmt::print("\n{}", times.text(room));
   if (m.lag.p99 > 0.01) fmt::print("  requests were sent up to {:.1f} ms late\n", m.lag.max * 1e3);
   if (!predicted) return;
-  fmt::print("\n  {:<22} {:>12} {:>12} {:>20}\n", "", "measured", "predicted", "predicted / measured");
+  TextTable compared(TableLook::plain, {{.name = "", .left = true},
+                                        {.name = "measured", .drops = 2},
+                                        {.name = "predicted", .drops = 1},
+                                        {.name = "predicted / measured"}});
   for (const ComparedFigure& row : compare_loads(m, *predicted))
-    fmt::print("  {:<22} {:>12.2f} {:>12.2f} {:>20.3f}\n", row.name, row.measured, row.predicted, row.ratio());
+    compared.add({row.name, fmt::format("{:.2f}", row.measured), fmt::format("{:.2f}", row.predicted),
+                  fmt::format("{:.3f}", row.ratio())});
+  fmt::print("\n{}", compared.text(room));
 }
 
 Json replay_json(Json facts, const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted) {

@@ -6,12 +6,15 @@
 #include <string>
 
 #include "base/result.h"
+#include "terminal/text_table.h"
 #include "workload/metrics.h"
 #include "workload/report.h"
 
 namespace millrace {
 
-void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
+// `room`: for the tables.
+void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted,
+                       const TableRoom& room);
 // The figures of `vllm bench serve` under the same names, after `facts`, and "predicted" if there is a prediction.
 nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics,
                                    const GoodputLimits& limits, const LoadMetrics* predicted);

@@ -11,6 +11,7 @@
 #include "hub/http_get.h"
 #include "input.h"
 #include "server/http/http_post.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -28,7 +29,7 @@ constexpr size_t kMaxServerReplyBytes = size_t{16} << 20;
 
 struct ServerFlags {
   std::string url = "http://127.0.0.1:8080", name;
-  bool json = false;
+  bool json = false, wide = false;
 };
 
 Result<nlohmann::ordered_json> read_reply(const std::string& url, int status, const std::string& body) {
@@ -59,13 +60,18 @@ Result<int> list_running(const ServerFlags& flags) {
     fmt::print("{}: no model is loaded\n", address);
     return 0;
   }
-  fmt::print("{:<32} {:>10}  {:>8}  {}\n", "NAME", "SIZE", "CONTEXT", "UNLOADED AT");
+  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
+                                     {.name = "SIZE", .drops = 3},
+                                     {.name = "CONTEXT", .drops = 2},
+                                     {.name = "UNLOADED AT", .left = true, .drops = 1}});
   for (const auto& model : json["models"]) {
     const std::string until = model.value("expires_at", std::string());
-    fmt::print("{:<32} {:>7.1f} MB  {:>8}  {}\n", model.value("name", std::string()),
-               static_cast<double>(model.value("size", int64_t{0})) * 1e-6, model.value("context_length", int64_t{0}),
-               until >= "2200" ? "never" : until);  // the API has no other word for it than a far year
+    table.add({model.value("name", std::string()),
+               fmt::format("{:.1f} MB", static_cast<double>(model.value("size", int64_t{0})) * 1e-6),
+               fmt::format("{}", model.value("context_length", int64_t{0})),
+               until >= "2200" ? "never" : until});  // the API has no other word for it than a far year
   }
+  fmt::print("{}", table.text(table_room(flags.wide, "--json")));
   return 0;
 }
 
@@ -104,7 +110,9 @@ void add_running_commands(CLI::App& app) {
         stops ? kStopExamples : kRunningExamples, [=] { return stops ? stop_model(*flags) : list_running(*flags); });
     if (stops) command->add_option("name", flags->name, "A name of millrace ps")->required();
     command->add_option("--url", flags->url, "The server: http://HOST:PORT")->capture_default_str();
-    if (!stops) command->add_flag("--json", flags->json, "Print the server's answer");
+    if (stops) continue;
+    command->add_flag("--json", flags->json, "Print the server's answer");
+    add_wide_to(command, &flags->wide);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "run/executors/simulated_executor.h"
 #include "run/plan/kv_places.h"
 #include "simulate/simulation.h"
+#include "table_room.h"
 #include "use_flag.h"
 #include "workload/metrics.h"
 #include "workload_flags.h"
@@ -41,7 +42,7 @@ struct SimulateFlags {
   std::string route = "in_turn";
   double deadline = 0, time_limit = 0, stop = 0;
   SimulatedModel model;
-  bool no_prefix_cache = false, json = false;
+  bool no_prefix_cache = false, json = false, wide = false;
   UseFlag use;
   CLI::Option* policy_option = nullptr;
   CLI::Option* evictor_option = nullptr;
@@ -183,47 +184,72 @@ nlohmann::ordered_json to_json(const Figures& f) {
   return out;
 }
 
-void print_nodes(const Figures& f) {
-  const SimulationResult& r = f.result;
-  if (r.nodes.size() < 2) return;
-  fmt::print(
-      "\n| {}: node | requests | done | prompt tokens | cached | output tok/s | busy | preempted | held mean / most "
-      "|\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-      f.policy);
-  for (size_t i = 0; i < r.nodes.size(); ++i) {
-    const SimulatedNode& node = r.nodes[i];
-    fmt::print("| {} | {} | {} | {} | {:.1f} % | {:.0f} | {:.1f} % | {} | {:.1f} / {} |\n", i, node.requests,
-               node.completed, node.prompt_tokens,
-               node.prompt_tokens
-                   ? 100.0 * static_cast<double>(node.cached_tokens) / static_cast<double>(node.prompt_tokens)
-                   : 0.0,
-               static_cast<double>(node.output_tokens) / std::max(r.seconds, 1e-9),
-               100 * node.busy_seconds / std::max(r.seconds, 1e-9), node.stats.preemptions, node.mean_running,
-               node.most_running);
-  }
+std::string percent_text(int64_t part, int64_t whole) {
+  return fmt::format("{:.1f} %", whole ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
 }
 
-void print_table(const std::vector<Figures>& all) {
-  const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
-  fmt::print(
-      "| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output "
-      "tok/s | good req/s | cached | preempted | held mean / most |{}\n",
-      tenants ? " service difference |" : "");
-  fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|{}\n", tenants ? "---:|" : "");
-  for (const Figures& f : all) {
-    const SimulationResult& r = f.result;
-    const double seconds = std::max(r.seconds, 1e-9);
-    fmt::print(
-        "| {} | {} | {} | {:.2f} / {:.2f} / {:.2f} | {:.1f} / {:.1f} / {:.0f} | {:.2f} / {:.2f} / {:.2f} | {:.0f} | "
-        "{:.3f} | {:.1f} % | {} | {:.1f} / {} |",
-        f.policy, f.completed, f.refused + f.unfinished, f.ttft.mean, f.ttft.p50, f.ttft.p99, f.tbt.p50 * 1e3,
-        f.tbt.p99 * 1e3, f.tbt.max * 1e3, f.e2e.mean, f.e2e.p50, f.e2e.p99,
-        static_cast<double>(f.output_tokens) / seconds, static_cast<double>(f.good) / seconds,
-        f.prompt_tokens ? 100.0 * static_cast<double>(f.cached_tokens) / static_cast<double>(f.prompt_tokens) : 0.0,
-        r.stats.preemptions, r.mean_running, r.most_running);
-    fmt::print("{}\n", tenants ? fmt::format(" {:.0f} |", r.fairness.difference) : "");
+void print_nodes(const Figures& f, const TableRoom& room) {
+  const SimulationResult& r = f.result;
+  if (r.nodes.size() < 2) return;
+  TextTable table(TableLook::markdown, {{.name = f.policy + ": node"},
+                                        {.name = "requests", .drops = 7},
+                                        {.name = "done", .drops = 6},
+                                        {.name = "prompt tokens", .drops = 2},
+                                        {.name = "cached", .drops = 5},
+                                        {.name = "output tok/s", .drops = 4},
+                                        {.name = "busy"},
+                                        {.name = "preempted", .drops = 3},
+                                        {.name = "held mean / most", .drops = 1}});
+  for (size_t i = 0; i < r.nodes.size(); ++i) {
+    const SimulatedNode& node = r.nodes[i];
+    table.add({fmt::format("{}", i), fmt::format("{}", node.requests), fmt::format("{}", node.completed),
+               fmt::format("{}", node.prompt_tokens), percent_text(node.cached_tokens, node.prompt_tokens),
+               fmt::format("{:.0f}", static_cast<double>(node.output_tokens) / std::max(r.seconds, 1e-9)),
+               fmt::format("{:.1f} %", 100 * node.busy_seconds / std::max(r.seconds, 1e-9)),
+               fmt::format("{}", node.stats.preemptions),
+               fmt::format("{:.1f} / {}", node.mean_running, node.most_running)});
   }
-  for (const Figures& f : all) print_nodes(f);
+  fmt::print("\n{}", table.text(room));
+}
+
+TextTable::Row figures_row(const Figures& f) {
+  const SimulationResult& r = f.result;
+  const double seconds = std::max(r.seconds, 1e-9);
+  return {f.policy,
+          fmt::format("{}", f.completed),
+          fmt::format("{}", f.refused + f.unfinished),
+          fmt::format("{:.2f} / {:.2f} / {:.2f}", f.ttft.mean, f.ttft.p50, f.ttft.p99),
+          fmt::format("{:.1f} / {:.1f} / {:.0f}", f.tbt.p50 * 1e3, f.tbt.p99 * 1e3, f.tbt.max * 1e3),
+          fmt::format("{:.2f} / {:.2f} / {:.2f}", f.e2e.mean, f.e2e.p50, f.e2e.p99),
+          fmt::format("{:.0f}", static_cast<double>(f.output_tokens) / seconds),
+          fmt::format("{:.3f}", static_cast<double>(f.good) / seconds),
+          percent_text(f.cached_tokens, f.prompt_tokens),
+          fmt::format("{}", r.stats.preemptions),
+          fmt::format("{:.1f} / {}", r.mean_running, r.most_running)};
+}
+
+void print_table(const std::vector<Figures>& all, const TableRoom& room) {
+  const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
+  std::vector<TableColumn> columns = {{.name = "policy", .left = true},
+                                      {.name = "done", .drops = 5},
+                                      {.name = "refused", .drops = 4},
+                                      {.name = "TTFT mean / p50 / p99 s"},
+                                      {.name = "TBT p50 / p99 / max ms", .drops = 8},
+                                      {.name = "E2E mean / p50 / p99 s", .drops = 6},
+                                      {.name = "output tok/s", .drops = 9},
+                                      {.name = "good req/s", .drops = 7},
+                                      {.name = "cached", .drops = 3},
+                                      {.name = "preempted", .drops = 2},
+                                      {.name = "held mean / most", .drops = 1}};
+  if (tenants) columns.push_back({.name = "service difference", .drops = 10});
+  TextTable table(TableLook::markdown, std::move(columns));
+  for (const Figures& f : all) {
+    TextTable::Row row = figures_row(f);
+    if (tenants) row.push_back(fmt::format("{:.0f}", f.result.fairness.difference));
+    table.add(std::move(row));
+  }
+  fmt::print("{}", table.text(room));
+  for (const Figures& f : all) print_nodes(f, room);
   for (const Figures& f : all)
     for (const auto& [reason, requests] : common_refusals(f))
       fmt::print(stderr, "{}: {} requests refused: {}\n", f.policy, requests, reason);
@@ -296,7 +322,7 @@ Result<int> run(SimulateFlags flags) {
     for (const Figures& f : all) out.push_back(to_json(f));
     print_json_line(out);
   } else {
-    print_table(all);
+    print_table(all, table_room(flags.wide, "--json"));
   }
   const bool none_can_run = std::ranges::any_of(
       all, [](const Figures& f) { return f.unsupported > 0 && f.unsupported == std::ssize(f.result.requests); });
@@ -419,6 +445,7 @@ void add_simulate_command(CLI::App& app) {
   add_goodput_limits(command, flags->limits);
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
   command->add_flag("--json", flags->json, "Print a JSON array with one object per policy");
+  add_wide_to(command, &flags->wide);
 }
 
 }  // namespace millrace

@@ -17,6 +17,7 @@
 #include "run/language_model.h"
 #include "server/models/model_facts.h"
 #include "server/models/stored_models.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -70,7 +71,7 @@ nlohmann::ordered_json stored_json(const StoredModel& model) {
           {"cached", model.cached},    {"system", model.about.system}};
 }
 
-Result<int> list(bool json, bool names) {
+Result<int> list(bool json, bool names, bool wide) {
   const ModelStore store;
   const auto models = store.list();
   if (names) {
@@ -92,12 +93,13 @@ Result<int> list(bool json, bool names) {
     fmt::print("no models yet: millrace pull OWNER/NAME downloads one, millrace create NAME makes one\n");
     return 0;
   }
-  size_t width = 4;
-  for (const StoredModel& model : models) width = std::max(width, model.name.size());
-  fmt::print("{:<{}}  {:>10}  {:<16} {}\n", "NAME", width, "SIZE", "MODIFIED", "LAST USED");
+  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
+                                     {.name = "SIZE", .drops = 3, .width = 10},
+                                     {.name = "MODIFIED", .left = true, .drops = 1},
+                                     {.name = "LAST USED", .left = true, .drops = 2}});
   for (const StoredModel& model : models)
-    fmt::print("{:<{}}  {:>10}  {:<16} {}\n", model.name, width, megabytes(model.bytes), ago(model.created),
-               ago(model.used));
+    table.add({model.name, megabytes(model.bytes), ago(model.created), ago(model.used)});
+  fmt::print("{}", table.text(table_room(wide, "--json")));
   fmt::print("{} model{}, {}\n", models.size(), models.size() == 1 ? "" : "s", megabytes(sum));
   return 0;
 }
@@ -226,11 +228,13 @@ Result<int> create(const std::string& name, const std::string& file) {
 
 void add_stored_commands(CLI::App& app) {
   auto json = std::make_shared<bool>(false), only_names = std::make_shared<bool>(false);
+  auto wide = std::make_shared<bool>(false);
   CLI::App* command = add_command(app, "list", "List the models on this machine", kListExamples,
-                                  [=] { return list(*json, *only_names); });
+                                  [=] { return list(*json, *only_names, *wide); });
   command->alias("ls");
   command->add_flag("--json", *json, "Print {\"models\":[...]}");
   command->add_flag("--names", *only_names, "Print names only, also those of built-in models");
+  add_wide_to(command, wide.get());
 
   auto shown = std::make_shared<ShowFlags>();
   command = add_command(app, "show", "Describe a model on this machine", kShowExamples, [=] { return show(*shown); });

@@ -10,8 +10,10 @@
 #include "declaration.h"
 #include "input.h"
 #include "run/compatibility/page.h"
+#include "table_room.h"
 #include "techniques/families.h"
 #include "techniques/technique_json.h"
+#include "terminal/display_width.h"
 #include "workload/trace_format.h"
 
 namespace millrace {
@@ -27,6 +29,8 @@ std::vector<TechniqueInfo> listed_techniques() {
 }
 
 namespace {
+
+constexpr size_t kMemberColumns = 23;  // columns of a member's name before its text
 
 constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques                   every family
@@ -48,7 +52,8 @@ nlohmann::ordered_json to_json(const TechniqueInfo& info, const std::string& pro
   return out;
 }
 
-void print_table(const std::vector<TechniqueInfo>& all, const std::string& wanted) {
+// `columns`: width of the terminal; 0: no limit.
+void print_table(const std::vector<TechniqueInfo>& all, const std::string& wanted, size_t columns) {
   std::string family;
   const bool details = !wanted.empty();
   for (const auto& info : all) {
@@ -56,18 +61,22 @@ void print_table(const std::vector<TechniqueInfo>& all, const std::string& wante
     if (info.family != family) fmt::print("{}{}\n", family.empty() ? "" : "\n", info.family);
     family = info.family;
     const bool computes = info.loss != Loss::not_applicable;
-    fmt::print("  {:<20} {:<8}  {}\n", info.name, computes ? loss_name(info.loss) : "", info.summary);
+    const std::string begin = fmt::format("  {:<20} {:<8}  ", info.name, computes ? loss_name(info.loss) : "");
+    fmt::print("{}{}\n", begin, hanging_text(info.summary, begin.size(), columns));
     if (!details) continue;
-    if (!info.paper.empty()) fmt::print("  {:<20} {}\n", "", info.paper.text);
+    const std::string blanks(kMemberColumns, ' ');
+    if (!info.paper.empty()) fmt::print("{}{}\n", blanks, hanging_text(info.paper.text, blanks.size(), columns));
     fmt::print("  {:<20} test: {}\n", "", info.test);
     fmt::print("  {:<20} proof: docs/techniques/{}.md\n", "", ledger_name(info, all));
     if (!info.proof.empty()) fmt::print("  {:<20} more: {}\n", "", info.proof);
     for (const auto& option : info.options)
-      fmt::print("  {:<20}   {} [{}]: {}\n", "", option.name, option.default_value, option.help);
+      fmt::print("{}  {}\n", blanks,
+                 hanging_text(fmt::format("{} [{}]: {}", option.name, option.default_value, option.help),
+                              kMemberColumns + 2, columns));
   }
 }
 
-Result<int> run(const std::string& family, bool json) {
+Result<int> run(const std::string& family, bool json, bool wide) {
   const std::vector<TechniqueInfo> all = listed_techniques();
   if (!family.empty()) {
     std::string known, last;
@@ -79,7 +88,7 @@ Result<int> run(const std::string& family, bool json) {
       return Error::user(fmt::format("family: unknown '{}'; known: {}", family, known));
   }
   if (!json) {
-    print_table(all, family);
+    print_table(all, family, table_room(wide, "--json").columns);
     return 0;
   }
   auto out = nlohmann::ordered_json::array();
@@ -94,15 +103,17 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false), matrix = std::make_shared<bool>(false);
+  auto wide = std::make_shared<bool>(false);
   CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family",
                                   kTechniquesExamples, [=]() -> Result<int> {
-                                    if (!*matrix) return run(*family, *json);
+                                    if (!*matrix) return run(*family, *json, *wide);
                                     fmt::print("{}", compatibility_page());
                                     return 0;
                                   });
   command->add_option("--family", *family, "Only list this family, with its options");
   command->add_flag("--json", *json,
                     "Print a JSON array of {family, name, summary, paper, lossless, options, test, proof}");
+  command->add_flag("--wide", *wide, "Do not break lines at the width of the terminal");
   command->add_flag("--matrix", *matrix, "Print the rules of what goes with what, and the facts of every member");
 }
 

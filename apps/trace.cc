@@ -20,8 +20,14 @@ constexpr const char* kTraceExamples = R"(Examples:
   millrace trace cache conversation_trace.jsonl.xz --policy lru,lfu,length_aware --capacity 1000,10000,unlimited
   millrace trace cache conversation_trace.jsonl.xz --capacity 5000 --nodes 10     caches per node and a global one)";
 
-constexpr const char* kCacheExamples =
-    R"(A block is 512 tokens in Mooncake traces and --block-tokens in traces with text or token ids. A request is looked up and
+constexpr const char* kStatsExamples = R"(Examples:
+  millrace trace stats conversation_trace.jsonl.xz
+  millrace trace stats gen:requests=5000,rate=8 --json)";
+
+constexpr const char* kCacheExamples = R"(Examples:
+  millrace trace cache conversation_trace.jsonl.xz --policy lru,lfu --capacity 1000,unlimited
+
+A block is 512 tokens in Mooncake traces and --block-tokens in traces with text or token ids. A request is looked up and
 then stored at the time of its arrival. With --nodes N, each node has a cache of --capacity blocks. Requests go to the
 nodes in turn, or with --route prefix to a node that has at least half of the prompt, else to the least loaded node. The
 global cache has the capacity of all nodes together.)";
@@ -208,7 +214,7 @@ void add_trace_command(CLI::App& app) {
   command->require_subcommand(1);
   flags->policies = {"lru"};
   flags->capacities = {"1000", "10000", "100000", "unlimited"};
-  CLI::App* stats = add_command(*command, "stats", "Counts, lengths, arrivals and reuse of prefixes", "",
+  CLI::App* stats = add_command(*command, "stats", "Counts, lengths, arrivals and reuse of prefixes", kStatsExamples,
                                 [=] { return run_stats(*flags); });
   CLI::App* cache = add_command(*command, "cache", "Hit ratio of a prefix cache by policy and capacity", kCacheExamples,
                                 [=] { return run_cache_study(*flags); });

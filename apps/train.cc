@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.h"
+#include "seed_range.h"
 #include "train/finish.h"
 
 namespace millrace {
@@ -121,7 +122,9 @@ void add_train_command(CLI::App& app) {
   command->add_option("--threads", run.threads, "Threads of libtorch")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--seed", run.seed, "Seed of weights, data order and dropout")->capture_default_str();
+  command->add_option("--seed", run.seed, "Seed of weights, data order and dropout")
+      ->capture_default_str()
+      ->check(seed_range());
   command->add_option("--samples", flags->samples, "Stories to generate at the end")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();

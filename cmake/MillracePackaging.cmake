@@ -2,10 +2,10 @@
 #
 #   bin/millrace                                     share/bash-completion/completions/millrace
 #   lib/systemd/system/millrace.service              share/zsh/vendor-completions/_millrace
-#   share/man/man1/millrace.1                        share/fish/vendor_completions.d/millrace.fish
+#   share/man/man1/millrace{,-COMMAND}.1             share/fish/vendor_completions.d/millrace.fish
 #   share/doc/millrace/{dashboard,alerts, ...}
 #
-# The program that was just built prints its completions and manual page. `cpack -G DEB` in the build folder writes
+# The program that was just built prints its completions and manual pages. `cpack -G DEB` in the build folder writes
 # millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake), and
 # `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz.
 if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
@@ -14,15 +14,16 @@ endif()
 
 set(printed ${CMAKE_BINARY_DIR}/printed)
 file(MAKE_DIRECTORY ${printed})
-add_custom_command(OUTPUT ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace ${printed}/millrace.fish
-  COMMAND millrace man > ${printed}/millrace.1
+add_custom_command(OUTPUT ${printed}/man1/millrace.1 ${printed}/millrace.bash ${printed}/_millrace ${printed}/millrace.fish
+  COMMAND ${CMAKE_COMMAND} -E rm -rf ${printed}/man1
+  COMMAND millrace man --all ${printed}/man1
   COMMAND millrace completion bash > ${printed}/millrace.bash
   COMMAND millrace completion zsh > ${printed}/_millrace
   COMMAND millrace completion fish > ${printed}/millrace.fish
-  DEPENDS millrace COMMENT "Generating manual page and completions" VERBATIM)
-add_custom_target(millrace_printed ALL DEPENDS ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace)
+  DEPENDS millrace COMMENT "Generating manual pages and completions" VERBATIM)
+add_custom_target(millrace_printed ALL DEPENDS ${printed}/man1/millrace.1 ${printed}/millrace.bash ${printed}/_millrace)
 
-install(FILES ${printed}/millrace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+install(DIRECTORY ${printed}/man1/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${printed}/millrace.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME millrace COMPONENT program)
 install(FILES ${printed}/_millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${printed}/millrace.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)

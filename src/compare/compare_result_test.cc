@@ -85,6 +85,10 @@ TEST(CompareResults, TableAndJson) {
   EXPECT_NE(table.find("11.0 [10.0, 12.0] 50 %"), std::string::npos) << table;
   EXPECT_NE(table.find("\nIn brackets: 95 %; of medians of fewer than 6 rounds: lowest to highest.\n"),
             std::string::npos);
+  const std::string narrow = compare_table(result, 60);
+  EXPECT_EQ(narrow.find("tokens/s |"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("\nNot shown in 60 columns: peak, MB, prefill tokens/s,"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("| plain          |"), std::string::npos) << narrow;
   CompareResult long_run = result;
   for (ConfigResult& config : long_run.configs) config.decode = config.prefill = config.ttft = {9, 10, 10, 11, 12, 13};
   EXPECT_NE(compare_table(long_run).find("\nIn brackets: 95 %.\n"), std::string::npos);

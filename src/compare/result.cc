@@ -5,11 +5,17 @@
 #include <algorithm>
 #include <array>
 
+#include "terminal/display_width.h"
+#include "terminal/text_table.h"
+
 namespace millrace {
 namespace {
 
 using ResultJson = nlohmann::ordered_json;
 using Merits = std::array<double, 3>;  // more is better in each
+
+constexpr size_t kNameColumns = 2;       // of the table: the mark of the front, and the configuration
+constexpr int kDropsFigure = 1'000'000;  // the last figure is dropped before the one on its left
 
 ResultJson median_json(const std::vector<double>& rounds) {
   if (rounds.empty()) return nullptr;
@@ -67,37 +73,13 @@ std::string bytes_text(int64_t bytes) {
   return bytes > 0 ? fmt::format("{:.4g}", static_cast<double>(bytes) / 1e6) : "";
 }
 
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
+// A table's columns, with the name and the cells of each.
+struct FigureColumn {
+  TableColumn column;
+  std::vector<std::string> cells;
 
-// Columns behind the first `keep` that have nothing below their head.
-void drop_empty_columns(std::vector<std::vector<std::string>>& rows, size_t keep) {
-  for (size_t column = rows.front().size(); column-- > keep;) {
-    if (!std::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) { return row[column].empty(); })) continue;
-    for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
-  }
-}
-
-// A Markdown table with columns as wide as their widest cell; the first row is the head.
-std::string aligned(const std::vector<std::vector<std::string>>& rows, size_t left) {
-  std::vector<size_t> widths(rows.front().size(), 1);
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  std::string out;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < widths.size(); ++i) {
-      const std::string space(widths[i] - width_of(rows[r][i]), ' ');
-      out += "| " + (i < left ? rows[r][i] + space : space + rows[r][i]) + " ";
-    }
-    out += "|\n";
-    if (r > 0) continue;
-    for (size_t i = 0; i < widths.size(); ++i) out += "|" + std::string(widths[i] + 1, '-') + (i < left ? "-" : ":");
-    out += "|\n";
-  }
-  return out;
-}
+  bool empty() const { return std::ranges::all_of(cells, &std::string::empty); }
+};
 
 std::string decode_text(const ConfigResult& config) {
   std::string text = median_text(config.decode);
@@ -196,35 +178,51 @@ ResultJson compare_json(const CompareResult& result) {
           {"configs", std::move(configs)}};
 }
 
-std::string compare_table(const CompareResult& result) {
+std::string compare_table(const CompareResult& result, size_t columns) {
   const std::vector<bool> front = pareto_front(result);
-  std::vector<std::vector<std::string>> rows = {{"", "configuration"}};
-  const auto shown = [&](size_t figure) { return !result.configs.front().quality[figure].of_group; };
-  const size_t figures = result.configs.front().quality.size();
-  for (size_t f = 0; f < figures; ++f) {
+  std::vector<FigureColumn> all;
+  const auto add = [&](TableColumn column, const auto& cell_of) {
+    FigureColumn one{.column = std::move(column), .cells = {}};
+    for (const ConfigResult& config : result.configs) one.cells.push_back(cell_of(config));
+    if (all.size() < kNameColumns || !one.empty()) all.push_back(std::move(one));
+  };
+  add({.name = "", .left = true}, [&](const ConfigResult& config) {
+    return std::string(front[static_cast<size_t>(&config - result.configs.data())] ? "*" : "");
+  });
+  add({.name = "configuration", .left = true, .wraps = true}, [](const ConfigResult& config) { return config.name; });
+  int more_figures = 0;  // after the first, which is never dropped
+  for (size_t f = 0; f < result.configs.front().quality.size(); ++f) {
     const SuiteFigure& figure = result.configs.front().quality[f];
-    if (shown(f)) rows[0].push_back(figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric);
+    if (figure.of_group) continue;
+    const std::string name = figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
+    add({.name = name, .drops = more_figures > 0 ? kDropsFigure - more_figures : 0},
+        [&](const ConfigResult& config) { return figure_text(config.quality[f]); });
+    ++more_figures;
   }
-  for (const char* name : {"prefill tokens/s", "decode tokens/s, % of roof", "first token, ms", "weights, MB",
-                           "KV of a stream, MB", "peak, MB"})
-    rows[0].emplace_back(name);
+  add({.name = "prefill tokens/s", .drops = 2}, [](const ConfigResult& c) { return median_text(c.prefill); });
+  add({.name = "decode tokens/s, % of roof", .drops = kDropsFigure + 2}, decode_text);
+  add({.name = "first token, ms", .drops = 3}, [](const ConfigResult& c) { return median_text(c.ttft); });
+  add({.name = "weights, MB", .drops = kDropsFigure},
+      [](const ConfigResult& c) { return bytes_text(c.memory.weights_bytes); });
+  add({.name = "KV of a stream, MB", .drops = kDropsFigure + 1},
+      [](const ConfigResult& c) { return bytes_text(c.memory.kv_bytes); });
+  add({.name = "peak, MB", .drops = 1}, [](const ConfigResult& c) { return bytes_text(c.memory.peak_bytes); });
+  std::vector<TableColumn> shown;
+  for (const FigureColumn& one : all) shown.push_back(one.column);
+  TextTable table(TableLook::markdown, std::move(shown));
   for (size_t i = 0; i < result.configs.size(); ++i) {
-    const ConfigResult& config = result.configs[i];
-    std::vector<std::string> row = {front[i] ? "*" : "", config.name};
-    for (size_t f = 0; f < figures; ++f)
-      if (shown(f)) row.push_back(figure_text(config.quality[f]));
-    for (std::string text : {median_text(config.prefill), decode_text(config), median_text(config.ttft),
-                             bytes_text(config.memory.weights_bytes), bytes_text(config.memory.kv_bytes),
-                             bytes_text(config.memory.peak_bytes)})
-      row.push_back(std::move(text));
-    rows.push_back(std::move(row));
+    TextTable::Row row;
+    for (const FigureColumn& one : all) row.push_back(one.cells[i]);
+    table.add(std::move(row));
   }
-  drop_empty_columns(rows, 2);
-  std::string out = aligned(rows, 2);
-  out += "\n* on the Pareto front of the first figure, decode speed, and the bytes of weights and KV.\n" +
-         brackets_text(result) + "\n▲ better, ▼ worse than the base on the same items in at least 95 % of the draws.\n";
-  if (any_unseen(result)) out += std::string(kUnseenLegend) + "\n";
-  for (const std::string& note : result.notes) out += note + "\n";
+  std::string out = table.text({columns, "--wide or --json FILE"});
+  std::vector<std::string> legend = {
+      "* on the Pareto front of the first figure, decode speed, and the bytes of weights and KV.",
+      brackets_text(result), "▲ better, ▼ worse than the base on the same items in at least 95 % of the draws."};
+  if (any_unseen(result)) legend.emplace_back(kUnseenLegend);
+  legend.insert(legend.end(), result.notes.begin(), result.notes.end());
+  out += "\n";
+  for (const std::string& line : legend) out += hanging_text(line, 0, columns) + "\n";
   return out;
 }
 

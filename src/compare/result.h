@@ -32,8 +32,10 @@ struct CompareResult {
 // Returns the JSON that docs/compare.md describes.
 nlohmann::ordered_json compare_json(const CompareResult& result);
 
-// Returns a Markdown table with one row for each configuration.
-std::string compare_table(const CompareResult& result);
+// Returns a Markdown table with one row for each configuration. `columns`: width of the terminal; 0: no limit. A
+// narrower terminal loses, in this order: peak memory, prefill, time to the first token, further figures from the last
+// one on, weights, KV, decode speed.
+std::string compare_table(const CompareResult& result, size_t columns = 0);
 
 // Returns the figure that pictures and the Pareto front use: the first one over all items that has values; null: none.
 const SuiteFigure* main_figure(const ConfigResult& config);

@@ -271,7 +271,9 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
                                              const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
                                              int64_t* window) {
   if (!accounts) return MemoryHold();
-  const char* advice = "choose a smaller model or format, or raise the budget";
+  const bool streamed = resident < packer.packed_bytes();  // layers are read as they are needed
+  const std::string advice =
+      std::string(streamed ? "choose a smaller model or format" : kWeightsAdvice) + ", or raise the budget (--memory)";
   int64_t unpacked = 0, in_place = 0;
   for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
   // Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
@@ -338,9 +340,8 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
   int64_t window = WeightPacker::kWidestWindow;
   const int64_t resident = packer.packed_bytes() + pool.threads() * slice;
   { MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, resident, &window)); }
-  MILLRACE_TRY(MemoryHold stored, MemoryHold::take(options.accounts, "loading", packer.stored_bytes(),
-                                                   "choose a smaller model or format"));
-  MILLRACE_TRY_VOID(check_memory(packer.packed_bytes(), "weights", "choose a smaller model or format"));
+  MILLRACE_TRY(MemoryHold stored, MemoryHold::take(options.accounts, "loading", packer.stored_bytes(), kWeightsAdvice));
+  MILLRACE_TRY_VOID(check_memory(packer.packed_bytes(), "weights", kWeightsAdvice));
   MILLRACE_TRY(model_->packed_, AlignedBuffer::allocate(packer.packed_bytes(), "weights"));
   MILLRACE_TRY_VOID(
       packer.pack_job(model_->packed_.data(), pool,

@@ -178,7 +178,7 @@ int64_t WeightPacker::most_in_memory(int threads, int64_t window) const {
 
 Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress,
                                          int64_t window) const {
-  MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
+  MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", kWeightsAdvice));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
   MILLRACE_TRY_VOID(pack_job(packed.data(), pool, {.progress = progress, .window = window}));
   return packed;

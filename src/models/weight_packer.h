@@ -18,6 +18,11 @@
 
 namespace millrace {
 
+// Advice where the packed weights do not fit in memory.
+inline constexpr const char* kWeightsAdvice =
+    "choose a smaller model or format, or --use weights=mapped, which reads layers from the packed cache as they are "
+    "needed";
+
 class WeightPacker {
  public:
   static constexpr int64_t kWidestWindow = int64_t{1} << 40;  // wide enough for full speed

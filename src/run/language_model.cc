@@ -58,7 +58,7 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
 constexpr int64_t kProgramBytes = int64_t{24} << 20;
 constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, on systems with huge pages everywhere
 constexpr int64_t kTokenBytes = 256;                // of a vocabulary, in its tables
-constexpr const char* kBudgetAdvice = "raise the budget";
+constexpr const char* kBudgetAdvice = "raise the budget (--memory)";
 
 using TokenizerTask = std::packaged_task<Result<std::unique_ptr<Tokenizer>>()>;
 

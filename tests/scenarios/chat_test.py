@@ -4,6 +4,7 @@
 Usage: chat_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models only.
 """
 
+import fcntl
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import select
 import shutil
 import signal
 import string
+import struct
 import subprocess
 import sys
 import tempfile
@@ -235,7 +237,7 @@ class Piped(unittest.TestCase):
 class Terminal(unittest.TestCase):
     """Types into a pseudo-terminal and waits for what the screen shows."""
 
-    def start(self, *flags):
+    def start(self, *flags, model=MODEL, columns=0):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
         pid, self.screen = pty.fork()
@@ -244,7 +246,9 @@ class Terminal(unittest.TestCase):
             modes[0] |= 0o40000  # IUTF8
             termios.tcsetattr(0, termios.TCSANOW, modes)
             environment = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8", HOME=self.folder)
-            os.execve(BINARY, [BINARY, "chat", "-m", MODEL, "-t", "1", *flags], environment)
+            if columns:
+                fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            os.execve(BINARY, [BINARY, "chat", "-m", model, "-t", "1", *flags], environment)
         self.pid, self.shown, self.code = pid, "", None
         self.addCleanup(self.stop)
         self.wait_for("> ")
@@ -382,6 +386,60 @@ class Terminal(unittest.TestCase):
         self.say("whole")
         self.assertEqual(self.messages(), ["whole"])
         self.leave()
+
+    def test_interrupt_at_an_empty_prompt_says_how_to_leave(self):
+        self.start("-n", "1")
+        self.type("\x03")
+        self.wait_for(r"Ctrl-C again, Ctrl-D or /exit leaves the chat\.[\s\S]*> ")
+        self.say("still here")  # the next one is then the first again
+        self.type("\x03")
+        self.wait_for(r"leaves the chat\.[\s\S]*> ")
+        self.assertEqual(self.messages(), ["still here"])
+        self.type("\x03")
+        self.wait_for(r"leaves the chat\.[\s\S]*> ")
+        self.leave("\x03")
+
+    def test_what_is_typed_during_an_answer_appears_at_the_next_prompt(self):
+        self.start("-n", "-1", "--logit-bias", "125:-inf", "-c", "30000")
+        self.type("go on\r")
+        self.wait_for(r"\?2004l[^\x1b]{20}")  # the answer has begun
+        os.write(self.screen, "typed ahÖad".encode())
+        before = len(self.shown)
+        self.wait_for(rf"\A[\s\S]{{{before + 2000}}}")  # the answer goes on
+        self.assertNotIn("typed", self.shown)
+        os.write(self.screen, b"\x03")
+        self.wait_for(r"interrupted[\s\S]*\?2004h[\s\S]*> [\s\S]*typed ahÖad")
+        self.assertNotIn("typed", self.shown.split("?2004h")[0])
+        self.type("\x15/reset\r")
+        self.wait_for(r"Conversation cleared")
+        self.say("/set n 1")
+        self.say("and echoed again")
+        self.assertEqual(self.messages(), ["and echoed again"])
+        self.leave()
+
+    def answer(self, columns):
+        """The first answer of the model of stories in a terminal of so many columns."""
+        self.start("-n", "120", "--temp", "0", model="stories", columns=columns)
+        self.type("Once upon a time\r")
+        self.wait_for(r"\?2004l\r*\n?[\s\S]*\?2004h")
+        shown = self.shown
+        self.leave("\x04")
+        return shown.split("?2004l", 1)[1].split("\x1b[?2004h")[0].replace("\r", "").split("\nmillrace:")[0].strip("\n")
+
+    def check_lines(self, columns):
+        whole = chat("Once upon a time\n", "-n", "120", "--temp", "0", model="stories")[1].rstrip("\n")
+        self.assertGreater(max(map(len, whole.split("\n"))), 80)  # piped, lines stay as they are
+        answer = self.answer(columns)
+        self.assertEqual(answer.split(), whole.split())
+        lines = answer.split("\n")
+        self.assertGreater(len(lines), 3)
+        self.assertLessEqual(max(map(len, lines)), columns)
+
+    def test_answers_are_broken_at_words(self):
+        self.check_lines(30)
+
+    def test_answers_are_broken_at_words_of_a_wider_terminal(self):
+        self.check_lines(60)
 
     def test_interrupt_stops_the_answer_only(self):
         # Without its end token the small model would write many thousand tokens.

@@ -36,7 +36,7 @@ class ExitCodes(unittest.TestCase):
         self.expect(2)
         self.expect(2, "nonsense")
         self.expect(2, "run", "--nonsense")
-        self.expect(2, "run", "-m", LLAMA, "-p", "a", "--top-p", "7", message="top_p")
+        self.expect(2, "run", "-m", LLAMA, "-p", "a", "--top-p", "7", message="run: --top-p: must be between 0 and 1, got 7")
         self.expect(2, "run", "-m", LLAMA, "--prompt-tokens", "1,99999", message="99999")
         self.expect(2, "run", "-m", LLAMA, "--prompt-tokens", "1", "-f", "/nonexistent", message="--file")
 

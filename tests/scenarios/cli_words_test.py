@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-from cli import LLAMA, millrace, write
+from cli import LLAMA, millrace, server_process, write
 
 RUN = ("run", "-m", LLAMA, "-p", "ab", "-n", "2", "-t", "1")
 
@@ -170,8 +170,28 @@ class Help(unittest.TestCase):
         for group in ("KV cache", "Sampling", "Keys and TLS", "Speculation", "Limits of requests and connections"):
             self.assertIn(f"\n{group}:\n", text)
         self.assertIn("(0 to 65535)", text)
-        for line in text.split("\nExamples:")[0].splitlines():
+
+    def test_purpose_usage_and_examples_come_first(self):
+        for command in self.commands():
+            for flag in ("--help", "--help-all"):
+                text = millrace(command, flag).stdout.decode()
+                self.assertRegex(text, rf"\A[A-Z][^\n]*\.\n\nUsage: millrace {command}\b[^\n]*\n\nExamples:\n  \S", command)
+                for line in text.splitlines():
+                    self.assertLessEqual(len(line), 100, f"{command}: {line}")
+        for line in millrace("--help").stdout.decode().splitlines():
             self.assertLessEqual(len(line), 100, line)
+
+    def test_every_command_is_in_a_group(self):
+        text = millrace("--help").stdout.decode()
+        self.assertNotIn("Subcommands", text)
+        self.assertIn("  kv-levels ", text.split("Text and techniques:")[1].split("\n\n")[0])
+
+    def test_compare_says_what_it_needs(self):
+        text = millrace("compare", "--help").stdout.decode()
+        self.assertIn("Usage: millrace compare --with TEXT [FLAGS]\n", text)
+        for flag in ("--with", "--on", "--base", "--text", "--html"):
+            self.assertRegex(text, rf"(?m)^  {flag} ")
+        self.assertIn("\nSuites:\n  perplexity", text)
 
     def test_one_unit_of_durations(self):
         load = ("simulate", "--trace", "gen:requests=20,rate=4", "--cost", "llama-7b-a100", "--json")
@@ -184,6 +204,50 @@ class Help(unittest.TestCase):
 
 
 class Warnings(unittest.TestCase):
+    def test_seeds_out_of_range(self):
+        most = 2**64 - 1
+        for command in (RUN, ("chat", "-m", LLAMA)):
+            for seed in (str(most + 1), "9" * 30, "-1", "x"):
+                done = millrace(*command, "--seed", seed)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"--seed: expected a whole number from 0 to 2^64 - 1, got '{seed}'", done.stderr.decode())
+        for command in (("lab", "generate", "--task", "copy"), ("trace", "stats", "gen:requests=1")):
+            for seed in (str(most + 1), "-1", "x"):
+                done = millrace(*command, "--seed", seed)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"--seed: must be a whole number from 0 to {most}, got '{seed}'", done.stderr.decode())
+            self.assertEqual(millrace(*command, "--seed", str(most)).returncode, 0)
+        self.assertIn(f"/regen: the seed must be a whole number from 0 to {most}, got '{most + 1}'",
+                      millrace("chat", "-m", LLAMA, "-n", "1", stdin=f"ab\n/regen {most + 1}\n".encode()).stderr.decode())
+
+    def test_a_context_that_is_capped(self):
+        """A model of a context of 16,384 tokens: a golden one with another number in its file."""
+        with open(LLAMA, "rb") as file:
+            data = file.read()
+        key = b"llama.context_length"
+        at = data.index(key) + len(key) + 4  # after the type of the value
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "long.gguf")
+            with open(path, "wb") as file:
+                file.write(data[:at] + (16384).to_bytes(4, "little") + data[at + 4:])
+            said = "the context is 8192 tokens, though the model was trained for 16384; -c 16384 allows all of them"
+            run, chat = ("run", "-m", path, "-p", "ab", "-n", "1", "-t", "1"), ("chat", "-m", path, "-n", "1", "-t", "1")
+            for command in (run, chat):
+                self.assertEqual(millrace(*command, stdin=b"ab\nab\n").stderr.decode().count(said), 1, command)
+                self.assertNotIn("trained", millrace(*command, "-c", "64", stdin=b"ab\n").stderr.decode())
+            with server_process.Server(sys.argv[1], "-m", path) as server:
+                self.assertEqual(server.log.count(said), 1)
+
+    def test_memory_that_is_not_there(self):
+        for command in (RUN, ("chat", "-m", LLAMA), ("bench", "-m", LLAMA, "-p", "8", "-n", "1", "-r", "1", "--no-roof"), ("serve", "-m", LLAMA, "--port", "0")):
+            done = millrace(*command, "--memory", "2M")
+            self.assertEqual(done.returncode, 5, done.stderr.decode())
+            self.assertRegex(done.stderr.decode(), r"needs [\d.]+ MB, but only [\d.]+ MB of the budget of [\d.]+ MB is left; .*raise the budget")
+        done = millrace(*RUN, "--memory", "64M", "-c", "100000")
+        self.assertEqual(done.returncode, 5)
+        self.assertRegex(done.stderr.decode(), r"a KV cache of 100000 tokens does not fit in the budget of [\d.]+ MB next to .*; lower the context \(-c\), the KV "
+                         r"tokens \(--kv-tokens\) or their format \(--kv-format q8_0\), .* or raise the budget \(--memory\) to [\d.]+ [MG]B")
+
     def test_a_context_beyond_the_training(self):
         self.assertIn("the model was trained for 512", millrace(*RUN, "-c", "4096").stderr.decode())
         self.assertNotIn("trained", millrace(*RUN, "-c", "64").stderr.decode())

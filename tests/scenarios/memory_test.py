@@ -148,7 +148,8 @@ class Larger(BudgetCase):
         self.assertEqual(code, 5, message)
         self.assertIn("memory: weights needs", message)
         self.assertIn("program", message)
-        self.assertIn("choose a smaller model or format", message)
+        self.assertIn("choose a smaller model or format, or --use weights=mapped", message)
+        self.assertIn("raise the budget (--memory)", message)
         self.assertLessEqual(peak, self.weights)
 
     def test_budgets_are_kept_with_a_full_cache(self):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -258,12 +259,14 @@ class Replay(unittest.TestCase):
 
 
 class Printed(unittest.TestCase):
-    """Completions and the manual page."""
+    """Completions and the manual pages."""
 
-    def complete(self, *words):
+    def complete(self, *words, environment=None):
+        """What bash offers for the last word. Words are given as bash divides them: at = and : too."""
         script = millrace("completion", "bash").stdout
-        quoted = " ".join("'" + word + "'" for word in words)
-        done = run("bash", "--norc", "-c", f'{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _millrace; printf "%s\\n" "${{COMPREPLY[@]}}"')
+        quoted = " ".join("'" + (MILLRACE if word == "millrace" else word) + "'" for word in words)
+        done = run("bash", "--norc", "-c", f'{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _millrace; printf "%s\\n" "${{COMPREPLY[@]}}"',
+                   env={**os.environ, **(environment or {})})
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
 
@@ -275,8 +278,6 @@ class Printed(unittest.TestCase):
         self.assertEqual(self.complete("millrace", "serve", "--log-format", ""), ["text", "json"])
         self.assertEqual(self.complete("millrace", "completion", "--help", "--nonsense"), [])
         self.assertIn("stall_free", self.complete("millrace", "run", "--policy", ""))
-        self.assertIn("evictor=h2o", self.complete("millrace", "run", "--use", "evictor=h"))
-        self.assertIn("h2o", self.complete("millrace", "run", "--use", "evictor", "=", "h"))
         self.assertEqual(self.complete("millrace", "trace", ""), ["stats", "cache"])
         self.assertIn("--capacity", self.complete("millrace", "trace", "cache", "--cap"))
         self.assertEqual(self.complete("millrace", "lab", "gen"), ["generate"])
@@ -286,43 +287,108 @@ class Printed(unittest.TestCase):
             with open(path, "w", encoding="utf-8"):
                 pass
             self.assertEqual(self.complete("millrace", "run", "-m", path[:-3]), [path])
+            for flag in ("-f", "--json-schema", "--kv-load"):
+                self.assertEqual(self.complete("millrace", "run", flag, path[:-3]), [path], flag)
+
+    def test_bash_completes_techniques_and_their_options(self):
+        use = ("millrace", "run", "--use")
+        families = self.complete(*use, "")
+        self.assertTrue({"evictor=", "kv_format=", "drafter="} <= set(families), families)
+        self.assertEqual(self.complete(*use, "evic"), ["evictor="])
+        self.assertIn("evictor=h2o", self.complete(*use, "evictor=h"))
+        self.assertIn("h2o", self.complete(*use, "evictor", "=", "h"))
+        self.assertIn("h2o", self.complete(*use, "evictor", "="))
+        self.assertTrue({"sinks=", "window="} <= set(self.complete(*use, "evictor", "=", "streamingllm", ":")))
+        self.assertEqual(self.complete(*use, "evictor", "=", "streamingllm", ":", "win"), ["window="])
+        self.assertIn("4,window=", self.complete(*use, "evictor", "=", "streamingllm", ":", "sinks", "=", "4,"))
+        self.assertNotIn("4,sinks=", self.complete(*use, "evictor", "=", "streamingllm", ":", "sinks", "=", "4,"))
+        self.assertIn("evictor=streamingllm:sinks=4,window=", self.complete(*use, "evictor=streamingllm:sinks=4,"))
+        self.assertIn("h2o", self.complete("millrace", "serve", "--use", "=", "evictor", "=", "h"))
+        self.assertEqual(self.complete("millrace", "run", "--evictor", "streamingllm", ":", "w"), ["window="])
+        self.assertIn("kv_format=q8_0 + evictor=h2o", self.raw("completion", "--words", "use", "compare", "kv_format=q8_0 + evictor=h"))
+        self.assertEqual(self.complete("millrace", "run", "--use", "nonsense", "=", ""), [])
+        self.assertNotIn("drafter=", self.complete("millrace", "simulate", "--use", ""))
+
+    def raw(self, *arguments):
+        return millrace(*arguments).stdout.splitlines()
+
+    def test_bash_completes_models(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"MILLRACE_MODELS": os.path.join(folder, "models"), "HF_HOME": folder}
+            with open(os.path.join(folder, "Modelfile"), "w", encoding="utf-8") as file:
+                file.write("FROM lab\n")
+            made = run(MILLRACE, "create", "pirate:young", "-f", file.name, env={**os.environ, **environment})
+            self.assertEqual(made.returncode, 0, made.stderr)
+            for words in (("run", "-m"), ("chat",), ("serve", "--model"), ("bench", "-m"), ("show",)):
+                offered = self.complete("millrace", *words, "", environment=environment)
+                self.assertTrue({"lab", "stories", "pirate:young", "qwen3:0.6b"} <= set(offered), (words, offered))
+            self.assertEqual(self.complete("millrace", "chat", "pirate", ":", "y", environment=environment), ["young"])
+            self.assertIn("0.6b", self.complete("millrace", "run", "qwen3", ":", "0", environment=environment))
+        started = time.monotonic()
+        for _ in range(5):
+            self.raw("completion", "--words", "models", "")
+        print(f"names of models: {(time.monotonic() - started) / 5 * 1000:.0f} ms")
 
     def test_every_flag_of_help_is_completed(self):
         for command in self.complete("millrace", ""):
-            text = (millrace(command, "--help-all").stdout + "\nExamples:").split("\nExamples:")[0]
-            shown = set(re.findall(r"^  (?:-\w, )?(--[a-z][\w-]*)", text, re.M))
+            shown = set(re.findall(r"^  (?:-\w, )?(--[a-z][\w-]*)", millrace(command, "--help-all").stdout, re.M))
             completed = set(self.complete("millrace", command, "--"))
             self.assertLessEqual(shown, completed, command)
             self.assertIn("--help", completed)
 
-    def test_bash_and_zsh_read_the_scripts(self):
+    def test_shells_read_the_scripts(self):
         with tempfile.TemporaryDirectory() as folder:
             for shell in ("bash", "zsh", "fish"):
                 text = millrace("completion", shell).stdout
                 self.assertIn("log-format", text)
+                self.assertIn("completion --words models", text.replace('--words "$@"', "--words models"))
                 path = os.path.join(folder, shell)
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
                 if shutil.which(shell):
                     done = run(shell, "-n", path)
                     self.assertEqual((done.returncode, done.stderr), (0, ""))
+                else:
+                    print(f"{shell} is not installed: the syntax of its script is not checked")
         self.assertEqual(millrace("completion", "tcsh").returncode, 2)
 
-    def test_the_manual_page_has_every_command_and_no_roff_mistake(self):
-        page = millrace("man").stdout
-        for command in self.complete("millrace", ""):
-            self.assertIn(f".SH MILLRACE {command}".replace("-", "\\-"), page)
-        for line in page.splitlines():
-            self.assertFalse(line.startswith("'"), line)
-            if line.startswith("."):
-                self.assertRegex(line, r"^\.(TH|SH|TP|PP|nf|fi)\b")
+    def pages(self, folder):
+        self.assertEqual(millrace("man", "--all", folder).returncode, 0)
+        return {name: read(folder, name) for name in sorted(os.listdir(folder))}
+
+    def test_every_command_has_a_manual_page(self):
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "millrace.1")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(page)
-            if shutil.which("mandoc"):
-                self.assertEqual(run("mandoc", "-T", "lint", "-W", "error", path).returncode, 0)
+            pages = self.pages(folder)
+            commands = self.complete("millrace", "")
+            self.assertEqual(set(pages), {"millrace.1", *(f"millrace-{command}.1" for command in commands)})
+            self.assertEqual(pages["millrace.1"], millrace("man").stdout)
+            for command in commands:
+                page = pages[f"millrace-{command}.1"]
+                self.assertIn(f"\\fBmillrace\\-{command}".replace(command, command.replace("-", "\\-")), pages["millrace.1"], command)
+                self.assertEqual(page, millrace("man", command).stdout)
+                for flag in re.findall(r"^  (?:-\w, )?(--[a-z][\w-]*)", millrace(command, "--help-all").stdout, re.M):
+                    self.assertIn(flag.replace("-", "\\-"), page, command)
+                for section in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"):
+                    self.assertIn(f".SH {section}\n", page, command)
+            self.assertIn(".SS KV cache\n", pages["millrace-run.1"])
+            self.assertIn("trace cache", pages["millrace-trace.1"])
+        self.assertIn("did you mean run?", millrace("man", "rum").stderr)
+
+    def test_manual_pages_have_no_roff_mistake(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, page in self.pages(folder).items():
+                for line in page.splitlines():
+                    self.assertFalse(line.startswith("'"), line)
+                    if line.startswith("."):
+                        self.assertRegex(line, r"^\.(TH|SH|SS|TP|PP|nf|fi|br)\b")
+                path = os.path.join(folder, name)
+                if shutil.which("mandoc"):
+                    self.assertEqual(run("mandoc", "-T", "lint", "-W", "error", path).returncode, 0)
+                if shutil.which("groff"):
+                    done = run("groff", "-man", "-ww", "-z", "-K", "utf8", path)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), name)
             if shutil.which("man") and shutil.which("groff"):
+                path = os.path.join(folder, "millrace-serve.1")
                 done = run("man", "--warnings", "-E", "UTF-8", "-l", path, env={**os.environ, "MANWIDTH": "120", "MANPAGER": "cat", "LC_ALL": "C.UTF-8"})
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertIn("--log-format", done.stdout)
@@ -470,7 +536,7 @@ class Package(unittest.TestCase):
         fields = run("dpkg-deb", "-f", self.packages[0]).stdout
         self.assertIn("Package: millrace\n", fields)
         self.assertRegex(fields, r"Depends: .*libc6")
-        for path in ("lib/systemd/system/millrace.service", "share/man/man1/millrace.1", "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace",
+        for path in ("lib/systemd/system/millrace.service", "share/man/man1/millrace.1", "share/man/man1/millrace-run.1", "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace",
                      "share/fish/vendor_completions.d/millrace.fish"):
             self.assertTrue(os.path.getsize(os.path.join(root, "usr", path)) > 0, path)
         self.assertEqual(read(root, "usr/share/man/man1/millrace.1"), millrace("man").stdout)

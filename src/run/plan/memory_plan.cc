@@ -25,7 +25,8 @@ constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block
 constexpr int64_t kIdBytes = 12;             // references, holders and state of one id
 constexpr int64_t kBlockTableBytes = 16;     // its entries in the tables of a step
 constexpr const char* kAdvice =
-    "lower the context, the KV tokens or their format, the streams or the batch, or raise the budget";
+    "lower the context (-c), the KV tokens (--kv-tokens) or their format (--kv-format q8_0), the streams or the batch, "
+    "or raise the budget (--memory)";
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
@@ -189,8 +190,9 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
     if (wanted == 0) return fit;
   }
   if (blocks_of(wanted) <= fit) return blocks_of(wanted);
-  MILLRACE_TRY_VOID(check_memory(bytes_of(blocks_of(least)), fmt::format("KV cache of {} tokens", least),
-                                 "lower the context, the KV tokens or their format", available));
+  MILLRACE_TRY_VOID(check_memory(
+      bytes_of(blocks_of(least)), fmt::format("KV cache of {} tokens", least),
+      "lower the context (-c), the KV tokens (--kv-tokens) or their format (--kv-format q8_0)", available));
   return std::max(blocks_of(least), fit);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "millrace/options.h"
 #include "prompt/rank_recipes.h"
 #include "sampling/schema.h"
 
@@ -57,6 +58,12 @@ Result<ModelDefaults> model_defaults(const std::vector<std::pair<std::string, st
 Result<void> apply_defaults(const ModelDefaults& defaults, SamplingOptions& options) {
   for (const auto& [name, value] : defaults.sampling) MILLRACE_TRY_VOID(set_sampling_option(options, name, value));
   return {};
+}
+
+std::string capped_context_note(int64_t given, int64_t trained) {
+  if (given > 0 || trained <= kDefaultContext) return "";
+  return fmt::format("the context is {0} tokens, though the model was trained for {1}; -c {1} allows all of them",
+                     kDefaultContext, trained);
 }
 
 }  // namespace millrace

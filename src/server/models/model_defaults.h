@@ -24,4 +24,8 @@ Result<ModelDefaults> model_defaults(const std::vector<std::pair<std::string, st
 
 Result<void> apply_defaults(const ModelDefaults& defaults, SamplingOptions& options);
 
+// Returns a line that says that the context is shorter than the model's, and which flag raises it; "": it is not, or
+// `given` tokens were asked for (0: none were). `trained`: the model's context.
+std::string capped_context_note(int64_t given, int64_t trained);
+
 }  // namespace millrace

@@ -160,6 +160,9 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
           fmt::format("model '{}': a context of {} tokens: the model was trained for {}; answers beyond that are "
                       "poor",
                       config.name, load.context, trained));
+    if (const std::string note = capped_context_note(load.context, (*model)->info().context);
+        load.warn && !note.empty())
+      load.warn(fmt::format("model '{}': {}", config.name, note));
     auto ranker = make_ranker(**model, config.defaults.ranker);
     if (!ranker.ok()) return failure(ranker.error());
     EngineOptions options = config.engine;
