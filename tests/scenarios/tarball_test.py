@@ -115,7 +115,7 @@ class Tarball(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         with subprocess.Popen([*loader, self.path("bin/millrace"), "serve", "-m", "stories", "--port", str(port)],
-                              stderr=subprocess.PIPE) as server:
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:
             try:
                 self.assertEqual(self.ask(port, "GET", "/health/ready")[0], 200)
                 body = {"prompt": "One day", "seed": 7, "max_tokens": 24}
