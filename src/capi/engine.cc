@@ -1,8 +1,7 @@
 // The C interface's engines and streams.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <limits>
 
 #include "capi/chat_json.h"
@@ -15,8 +14,9 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kFirstRequestBytes = sizeof(millrace_request);  // of version 1
-constexpr size_t kFirstEventBytes = sizeof(millrace_event);
+// The bytes of version 1 end with these members.
+constexpr size_t kFirstRequestBytes = offsetof(millrace_request, user_data) + sizeof(void*);
+constexpr size_t kFirstEventBytes = offsetof(millrace_event, decode_seconds) + sizeof(double);
 
 Result<void> create(const millrace_model* model, const millrace_option* options, size_t count,
                     millrace_engine** engine) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 
 #include "capi/chat_json.h"
@@ -14,7 +15,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kFirstInfoBytes = sizeof(millrace_model_info);  // of version 1
+// The bytes of version 1 end with this member.
+constexpr size_t kFirstInfoBytes = offsetof(millrace_model_info, warnings) + sizeof(const char*);
 constexpr double kMaxBatch = 65536;
 constexpr double kMaxDimensions = 1 << 20;
 

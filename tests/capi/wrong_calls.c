@@ -1,9 +1,27 @@
 /* wrong_calls: calls every function of the C interface with wrong arguments, and from several threads. Prints "ok". */
 #include <millrace.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The layout of version 1 on 64-bit systems is frozen: members are appended, never moved. */
+#define AT(type, member, offset) _Static_assert(offsetof(type, member) == offset || sizeof(void *) != 8, #member)
+AT(millrace_option, value, 8);
+AT(millrace_model_info, parameters, 24);
+AT(millrace_model_info, warnings, 56);
+AT(millrace_request, tokens, 24);
+AT(millrace_request, options, 48);
+AT(millrace_request, user_data, 64);
+AT(millrace_event, answer, 24);
+AT(millrace_event, text, 32);
+AT(millrace_event, logprob, 48);
+AT(millrace_event, status, 60);
+AT(millrace_event, message, 64);
+AT(millrace_event, top_count, 80);
+AT(millrace_event, prompt_tokens, 88);
+AT(millrace_event, decode_seconds, 128);
 
 #define CHECK(condition)                                                   \
   do {                                                                     \

@@ -141,6 +141,14 @@ class Tarball(unittest.TestCase):
 
 
 class Check(unittest.TestCase):
+    def test_a_build_for_one_processor_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "CMakeCache.txt"), "w") as file:
+                file.write("CMAKE_BUILD_TYPE:STRING=Release\nMILLRACE_KERNELS:STRING=native\n")
+            done = run(TOOL, folder, folder)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("MILLRACE_KERNELS is native", done.stderr)
+
     def test_the_check_fails_for_a_program_with_other_libraries(self):
         """The ordinary program needs newer symbols and other libraries, so the tool's own check must refuse it."""
         sys.dont_write_bytecode = True
