@@ -3,14 +3,13 @@
 
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include "base/ordered_json.h"
 #include "command.h"
-#include "evaluate/embedder.h"
-#include "evaluate/vector_head.h"
+#include "evaluate/embed_texts.h"
 #include "input.h"
 #include "model_flags.h"
-#include "prompt/task_prefixes.h"
 
 namespace millrace {
 namespace {
@@ -23,9 +22,9 @@ constexpr const char* kEmbedExamples = R"(Examples:
 struct EmbedFlags {
   ModelFlags model;
   std::vector<std::string> texts;
-  std::string file, pooling, prompt_name, format = "json", kv_format = "f16";
-  int64_t dimensions = 0, batch = 512;
-  bool raw = false, cosine = false;
+  EmbedOptions options;
+  std::string file, format = "json";
+  bool cosine = false;
 };
 
 Result<std::vector<std::string>> read_texts(const EmbedFlags& flags) {
@@ -50,7 +49,8 @@ void print_json(size_t index, size_t tokens, const std::vector<float>& values) {
   fmt::print("{}]}}\n", line);
 }
 
-void print_row(size_t index, size_t tokens, const std::vector<float>& values) {
+void print_row(size_t index, size_t tokens, const std::vector<float>& values, bool first) {
+  if (first) fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
   constexpr size_t kShown = 8;
   std::string row = fmt::format("{:>5}  {:>6}  {:>6} ", index, tokens, values.size());
   for (size_t i = 0; i < std::min(kShown, values.size()); ++i)
@@ -70,55 +70,25 @@ void print_cosines(const std::vector<std::vector<float>>& vectors) {
   }
 }
 
-Result<int> embed(const EmbedFlags& flags) {
+Result<int> embed(EmbedFlags flags) {
   MILLRACE_TRY(const auto texts, read_texts(flags));
   MILLRACE_TRY(auto model, flags.model.load());
-  Pooling pooling = Pooling::last;
-  if (const auto chosen = find_pooling(flags.pooling)) {
-    pooling = *chosen;
-  } else {
-    MILLRACE_TRY(pooling, model_pooling(*model->parts().files));
+  if (flags.cosine && flags.options.pooling.empty()) {
+    MILLRACE_TRY(const Pooling own, model_pooling(*model->parts().files));
+    flags.options.pooling = pooling_name(own);
   }
-  if (pooling == Pooling::none && flags.cosine)
+  if (flags.cosine && flags.options.pooling == pooling_name(Pooling::none))
     return Error::user("--cosine: requires one vector per text; choose another --pooling");
-  MILLRACE_TRY(const TaskPrefixes prefixes, TaskPrefixes::read(*model->parts().files));
-  MILLRACE_TRY(const std::string prefix,
-               prefixes.find(flags.prompt_name.empty() ? std::nullopt : std::optional(flags.prompt_name)));
-  std::vector<std::vector<TokenId>> tokens;
-  size_t longest = 1;
-  for (const std::string& text : texts) {
-    MILLRACE_TRY(auto encoded, model->encode(prefix + text));
-    longest = std::max(longest, encoded.size());
-    tokens.push_back(std::move(encoded));
-  }
-  MILLRACE_TRY(auto embedder, Embedder::create(model, {.threads = flags.model.threads,
-                                                       .context = static_cast<int64_t>(longest),
-                                                       .batch_tokens = flags.batch,
-                                                       .kv_format = flags.kv_format}));
-  MILLRACE_TRY(const VectorHead head, VectorHead::read(*model->parts().files, embedder->width()));
-  const bool pools = pooling != Pooling::none;
-  const auto width = static_cast<size_t>(pools ? head.width() : embedder->width());
-  if (flags.dimensions > static_cast<int64_t>(width))
-    return Error::user(
-        fmt::format("--dimensions: at most {}, the model's embedding size, not {}", width, flags.dimensions));
-  const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
+  flags.options.threads = flags.model.threads;
   std::vector<std::vector<float>> vectors;
-  if (flags.format == "table" && !flags.cosine)
-    fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
-  MILLRACE_TRY_VOID(embedder->run(tokens, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
-    if (pools) head.apply(values);
-    for (size_t at = 0; at < values.size(); at += width) {
-      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at),
-                             values.begin() + static_cast<ptrdiff_t>(at + size));
-      if (!flags.raw) normalize(row);
-      if (flags.cosine)
-        vectors.push_back(std::move(row));
-      else if (flags.format == "json")
-        print_json(text, tokens[text].size(), row);
-      else
-        print_row(text, tokens[text].size(), row);
-    }
-    return {};
+  bool titled = false;
+  MILLRACE_TRY_VOID(embed_texts(model, texts, flags.options, [&](size_t text, size_t tokens, std::vector<float> row) {
+    if (flags.cosine)
+      vectors.push_back(std::move(row));
+    else if (flags.format == "json")
+      print_json(text, tokens, row);
+    else
+      print_row(text, tokens, row, !std::exchange(titled, true));
   }));
   if (flags.cosine) print_cosines(vectors);
   return 0;
@@ -134,20 +104,20 @@ void add_embed_command(CLI::App& app) {
   command->add_option("text", flags->texts, "Texts to embed");
   command->add_option("-f,--file", flags->file, "File with one text per line; -: standard input");
   command
-      ->add_option("--pooling", flags->pooling,
+      ->add_option("--pooling", flags->options.pooling,
                    "How hidden states are combined into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
-  command->add_option("--prompt-name", flags->prompt_name,
+  command->add_option("--prompt-name", flags->options.prompt_name,
                       "Task whose prefix is put before each text, such as query; default: the model's own");
-  command->add_option("--dimensions", flags->dimensions, "Use only the first N values, normalized to length 1")
+  command->add_option("--dimensions", flags->options.dimensions, "Use only the first N values, normalized to length 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_flag("--raw", flags->raw, "Do not normalize embeddings to length 1");
+  command->add_flag("--raw", flags->options.raw, "Do not normalize embeddings to length 1");
   command->add_flag("--cosine", flags->cosine, "Print a table of pairwise cosine similarities instead");
   command->add_option("--format", flags->format, "json (one object per line) or table")
       ->capture_default_str()
       ->check(CLI::IsMember({"json", "table"}));
-  command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache")->capture_default_str();
-  command->add_option("--batch-tokens", flags->batch, "Maximum number of tokens per step")
+  command->add_option("--kv-format", flags->options.kv_format, "Number format of the KV cache")->capture_default_str();
+  command->add_option("--batch-tokens", flags->options.batch_tokens, "Maximum number of tokens per step")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
 }

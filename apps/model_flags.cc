@@ -12,6 +12,7 @@
 #include "progress.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
+#include "run/model_sampling.h"
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -377,13 +378,7 @@ Result<std::vector<AppliedTechnique>> apply_samplers(const std::vector<Technique
 Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model, const UseFlag& use,
                                            std::vector<AppliedTechnique>* applied,
                                            const ModelDefaults& defaults) const {
-  SamplingOptions options;
-  const GenerationDefaults& own = model.parts().files->generation;
-  if (own.temperature) options.temperature = *own.temperature;
-  if (own.top_p) options.top_p = *own.top_p;
-  if (own.min_p) options.min_p = *own.min_p;
-  if (own.top_k) options.top_k = *own.top_k;
-  if (own.repetition_penalty) options.repetition_penalty = *own.repetition_penalty;
+  SamplingOptions options = model_sampling(*model.parts().files);
   MILLRACE_TRY_VOID(apply_defaults(defaults, options));
   const SamplingOptions before = options;
   std::vector<std::string> given;

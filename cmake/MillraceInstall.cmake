@@ -1,11 +1,14 @@
 # What `cmake --install` installs, so that another project can find_package(millrace):
 #
 #   bin/millrace
-#   include/millrace/*.h                 the public API, and nothing else
+#   include/millrace/*.h                 the public C++ API, and nothing else
 #   lib/libmillrace.a                    every module that the public API needs, in one archive
+#   include/millrace.h                   the C interface
+#   lib/libmillrace.so*                  a shared library with the C interface (MillraceShared.cmake)
+#   lib/pkgconfig/millrace.pc            its flags
 #   lib/cmake/millrace/*.cmake           target millrace::millrace with its link dependencies
 #
-# A static archive, because the C++ ABI is not stable yet and a statically linked program starts faster.
+# The C++ API is a static archive, because its ABI is not stable yet and a statically linked program starts faster.
 if(MILLRACE_SANITIZE)  # nothing is installed with sanitizers
   return()
 endif()
@@ -15,7 +18,7 @@ include(CMakePackageConfigHelpers)
 set(objects "")  # the embedded models are in the run module's objects
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
-  if(NOT module MATCHES "^(train|learn|workload|hub|server|replay|picture|terminal|compare)$" AND type STREQUAL STATIC_LIBRARY)
+  if(NOT module MATCHES "^(train|learn|workload|hub|server|replay|picture|terminal|compare|exactness)$" AND type STREQUAL STATIC_LIBRARY)
     list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
   endif()
 endforeach()
@@ -37,6 +40,15 @@ if(TARGET millrace)
   install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+if(TARGET millrace_shared)
+  install(TARGETS millrace_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES ${CMAKE_SOURCE_DIR}/include/millrace.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  # A path relative to the folder of the .pc file, so that an installation may be moved.
+  file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" pc_prefix "${pc_prefix}")
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/millrace.pc.in ${CMAKE_BINARY_DIR}/millrace.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/millrace.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 install(EXPORT millraceTargets NAMESPACE millrace:: DESTINATION ${config_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/millraceConfig.cmake.in
   ${CMAKE_BINARY_DIR}/millraceConfig.cmake INSTALL_DESTINATION ${config_folder})

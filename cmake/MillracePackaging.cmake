@@ -2,12 +2,13 @@
 #
 #   bin/millrace                                     share/bash-completion/completions/millrace
 #   lib/systemd/system/millrace.service              share/zsh/vendor-completions/_millrace
-#   share/man/man1/millrace{,-COMMAND}.1             share/fish/vendor_completions.d/millrace.fish
-#   share/doc/millrace/{dashboard,alerts, ...}
+#   lib/systemd/user/millrace.service                share/fish/vendor_completions.d/millrace.fish
+#   share/man/man1/millrace{,-COMMAND}.1             share/doc/millrace/{dashboard,alerts, ...}
 #
 # The program that was just built prints its completions and manual pages. `cpack -G DEB` in the build folder writes
 # millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake), and
-# `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz.
+# `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz, for this distribution; tools/package_tarball links
+# a program for all of them.
 if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
   return()
 endif()
@@ -28,6 +29,7 @@ install(FILES ${printed}/millrace.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash
 install(FILES ${printed}/_millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
 install(FILES ${printed}/millrace.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
 install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/millrace.service DESTINATION lib/systemd/system COMPONENT program)
+install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/millrace-user.service DESTINATION lib/systemd/user RENAME millrace.service COMPONENT program)
 install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/grafana.json ${CMAKE_SOURCE_DIR}/docs/ops/prometheus-rules.yaml ${CMAKE_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
@@ -47,4 +49,8 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME millrace)
 set(CPACK_DEBIAN_PROGRAM_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# /etc/default/millrace is kept over upgrades (conffiles); scripts restart the service after one, and stop it before removal.
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/DebianDefaults.cmake)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/debian/conffiles ${CMAKE_CURRENT_LIST_DIR}/debian/postinst
+    ${CMAKE_CURRENT_LIST_DIR}/debian/prerm ${CMAKE_CURRENT_LIST_DIR}/debian/postrm)
 include(CPack)

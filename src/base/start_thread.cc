@@ -1,6 +1,7 @@
 #include "base/start_thread.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -34,7 +35,7 @@ void run_guarded(const char* what, const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "millrace: the thread of the %s has ended: %s\n", what, error.what());
+    dprintf(STDERR_FILENO, "millrace: the thread of the %s has ended: %s\n", what, error.what());
   }
 }
 

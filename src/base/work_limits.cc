@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-thread_local WorkLimits limits_of_thread;
+[[gnu::tls_model("initial-exec")]] thread_local WorkLimits limits_of_thread;  // also in the shared library
 
 bool is_cancelled() { return limits_of_thread.cancelled && *limits_of_thread.cancelled; }
 bool is_late() { return limits_of_thread.until && std::chrono::steady_clock::now() >= *limits_of_thread.until; }

@@ -93,7 +93,7 @@ void touch(const uint8_t* rows, int64_t bytes) {
 
 // This thread's, of at least `bytes`; null: there is no memory.
 uint8_t* slice_memory(int64_t bytes) {
-  thread_local AlignedBuffer memory;
+  [[gnu::tls_model("initial-exec")]] thread_local AlignedBuffer memory;  // also in the shared library
   if (memory.bytes() < bytes) {
     memory = AlignedBuffer();
     if (auto made = AlignedBuffer::allocate(bytes, "slices"); made.ok()) memory = std::move(made).value();

@@ -6,6 +6,6 @@
 
 namespace millrace {
 
-inline thread_local int64_t text_work = 0;
+[[gnu::tls_model("initial-exec")]] inline thread_local int64_t text_work = 0;  // also in the shared library
 
 }  // namespace millrace

@@ -2,9 +2,9 @@
 # The installed package works on its own: installs this build into a temporary prefix, compiles each public header alone,
 # builds examples/hello against the prefix and runs it on a tiny model.
 #
-# Usage: install_test.sh SOURCE_FOLDER BUILD_FOLDER CXX
+# Usage: install_test.sh SOURCE_FOLDER BUILD_FOLDER CXX CC
 set -eu
-source=$1 build=$2 cxx=$3
+source=$1 build=$2 cxx=$3 cc=$4
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -38,3 +38,16 @@ status=0
 "$work/hello/hello" "$work/no-such-model" 2>"$work/error" || status=$?
 cat "$work/error"
 [ "$status" -ne 0 ] && grep -q "no-such-model" "$work/error"
+
+# The C interface, if this build has it: pkg-config finds it in the prefix.
+library=$(find "$work/prefix" -name libmillrace.so)
+[ -n "$library" ] || exit 0
+export PKG_CONFIG_PATH="$(dirname "$library")/pkgconfig"
+"$cc" -std=c11 -Wall -Wextra -Werror -pedantic "$source/examples/c/generate.c" -o "$work/generate" \
+  $(pkg-config --cflags --libs millrace)
+output=$(LD_LIBRARY_PATH="$(dirname "$library")" "$work/generate" "$source/tests/golden/llama" "hello" max_tokens=32)
+echo "$output"
+case $output in
+  *"[32 tokens]") ;;
+  *) echo "the example in C did not end as it should"; exit 1 ;;
+esac

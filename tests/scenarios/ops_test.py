@@ -547,6 +547,44 @@ class Package(unittest.TestCase):
             self.assertEqual(server.ask("GET", "/health/ready")[0], 200)
             self.assertEqual(server.stop(), 0)
 
+    def test_service_files(self):
+        self.assertIn("EnvironmentFile=-/etc/default/millrace\n", read(self.root, "usr/lib/systemd/system/millrace.service"))
+        self.assertIn("EnvironmentFile=-%E/millrace/serve.env\n", read(self.root, "usr/lib/systemd/user/millrace.service"))
+        self.assertIn("MILLRACE_FLAGS=", read(self.root, "etc/default/millrace"))
+        if shutil.which("systemd-analyze"):
+            for unit in ("system", "user"):
+                path = os.path.join(self.root, "usr/lib/systemd", unit, "millrace.service")
+                done = run("systemd-analyze", "verify", *(["--user"] if unit == "user" else []), path)
+                self.assertNotIn("Unknown", done.stderr)
+
+    def test_upgrade_keeps_the_settings_and_purge_removes_them(self):
+        """With dpkg itself, in a root of its own."""
+        if os.geteuid() != 0:
+            self.skipTest("dpkg installs only as root")
+        with tempfile.TemporaryDirectory() as root:
+            for folder in ("var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/private/millrace", "var/cache/private/millrace"):
+                os.makedirs(os.path.join(root, folder))
+            open(os.path.join(root, "var/lib/dpkg/status"), "w").close()
+
+            def dpkg(*words):
+                done = run("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", *words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+            settings = os.path.join(root, "etc/default/millrace")
+            dpkg("-i", self.packages[0])
+            self.assertTrue(os.path.getsize(os.path.join(root, "usr/bin/millrace")) > 0)
+            with open(settings, "a") as file:
+                file.write("MILLRACE_FLAGS=--port 8081\n")
+            dpkg("-i", self.packages[0])
+            self.assertIn("--port 8081", read(root, "etc/default/millrace"))
+            dpkg("-r", "millrace")
+            self.assertFalse(os.path.exists(os.path.join(root, "usr/bin/millrace")))
+            self.assertTrue(os.path.exists(settings))
+            self.assertTrue(os.path.exists(os.path.join(root, "var/lib/private/millrace")))
+            dpkg("-P", "millrace")
+            for path in ("etc/default/millrace", "var/lib/private/millrace", "var/cache/private/millrace"):
+                self.assertFalse(os.path.exists(os.path.join(root, path)), path)
+
     def test_tarball(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run("cpack", "-G", "TGZ", "--config", os.path.join(BINARY, "CPackConfig.cmake"), "-B", folder)

@@ -84,6 +84,13 @@ class LayersTest(CheckCase):
         self.assert_fails("src/CMakeLists.txt: schedule must never depend on models")
         self.assert_fails("src/schedule/planner.cc:1: src/schedule must never depend on models")
 
+    def test_the_c_interface_belongs_to_its_module(self):
+        self.write("src/CMakeLists.txt", CMAKE + "\nadd_module(capi DEPS models)\n")
+        self.write("src/capi/model.cc", '#include "millrace.h"\n#include "millrace/engine.h"\n')
+        self.assert_passes()
+        self.write("src/models/model.cc", '#include "millrace.h"\n')
+        self.assert_fails('src/models/model.cc:1: "millrace.h": write includes relative to src/')
+
     def test_one_name_for_two_types_fails(self):
         text = "#pragma once\nnamespace millrace {\nnamespace {\nstruct Own {\n};\n}  // namespace\nclass Url final : public Base {\n};\n" \
                "struct Url::Part {\n};\nstruct Other;\n}  // namespace millrace\n"
