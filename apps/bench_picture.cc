@@ -12,7 +12,7 @@ namespace millrace {
 
 void BenchPicture::add(const BenchTest& test, const nlohmann::ordered_json& record) {
   model_ = record["model_type"].get<std::string>();
-  machine_ = fmt::format("{}, {}; {}", record["cpu_info"].get<std::string>(), record["isa"].get<std::string>(),
+  machine_ = fmt::format("{}, {}; millrace {}", record["cpu_info"].get<std::string>(), record["isa"].get<std::string>(),
                          record["version"].get<std::string>());
   const double speed = record["avg_ts"].get<double>();
   const auto& share = record["roof_fraction"];
@@ -51,7 +51,10 @@ Chart BenchPicture::chart() const {
   Chart out{.title = model_, .subtitle = machine_, .width = 860};
   for (ChartPanel& one : std::vector{panel("Prompts", true, false), panel("Generation", false, true),
                                      panel("Prompts and generation together", true, true)})
-    if (!one.categories.empty()) out.panels.push_back(std::move(one));
+    if (!one.categories.empty()) {
+      if (!out.panels.empty()) one.names = SeriesNames::none;  // one legend for all
+      out.panels.push_back(std::move(one));
+    }
   return out;
 }
 

@@ -10,7 +10,7 @@ Chart simulation_chart(const std::string& title, int64_t requests, std::vector<S
   std::vector<ChartSeries> ttft, gaps, e2e;
   ChartPanel output{.title = "Output", .names = SeriesNames::none};
   output.x = {.unit = "tokens/s", .better = BetterEnd::high};
-  ChartSeries bars{.mark = ChartMark::bars};
+  ChartSeries bars{.mark = ChartMark::bars, .sign = -1};  // the colours belong to the policies
   for (size_t i = 0; i < runs.size(); ++i) {
     SimulatedTimes& run = runs[i];
     const int sign = static_cast<int>(i);

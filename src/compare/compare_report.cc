@@ -19,10 +19,10 @@ table{border-collapse:collapse;font-size:13px;margin:1em 0}.wide{overflow-x:auto
 td,th{border-bottom:1px solid var(--line);padding:.3em .7em;text-align:right;white-space:nowrap}
 td:nth-child(1),th:nth-child(1),td:nth-child(2),th:nth-child(2){text-align:left}
 tr.front td{background:var(--front)}.up{color:var(--up)}.down{color:var(--down)}.unseen,small{color:var(--soft)}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1em;align-items:start;max-width:1240px}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1em;align-items:start;max-width:1240px}.charts img{width:100%}
 h1,h2,p{overflow-wrap:anywhere}pre{background:var(--box);padding:.6em .8em;white-space:pre-wrap;overflow-wrap:anywhere})";
 
-constexpr double kPanelWidth = 600;  // of a picture, which has one panel so that it is legible on a phone
+constexpr double kPanelWidth = 480;  // of a picture, which has one panel so that it is legible on a phone
 
 std::string cell(const std::string& text, const char* style = "") {
   return fmt::format("<td{}>{}</td>", *style ? fmt::format(" class=\"{}\"", style) : "", escape_html(text));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kTickGap = 7, kTitleRow = 23, kTickRow = 22, kEndNames = 50, kEndSample = 24, kBar = 15,
                  kBetweenCategories = 12;
-constexpr double kPerXTick = 62, kPerYTick = 44;
+constexpr double kPerXTick = 62, kPerYTick = 36;
 constexpr size_t kMaxPoints = 2000;  // of a line or of dots; more are thinned
 constexpr TextStyle kTickStyle{.size = kTickSize};
 
@@ -46,7 +46,7 @@ class AxesDrawing : public PanelDrawing {
   }
 
   void draw(Pen& pen, double x, double y, double head) const override {
-    head_.draw(pen, palette_, x, y + head);
+    head_.draw(pen, palette_, x, y, head);
     const Origin at{x, y + head};
     draw_axes(pen, at);
     if (empty_) {
@@ -220,7 +220,7 @@ class AxesDrawing : public PanelDrawing {
 
   void draw_line(Pen& pen, Origin at, const ChartSeries& series) const {
     pen.set_colour(series_colour(palette_, series.sign), series.joined ? 0.5 : 1);
-    pen.set_line(series.joined ? 1.4 : kLineWidth,
+    pen.set_line(series.joined || series.sign < 0 ? 1.4 : kLineWidth,
                  series.joined ? std::span<const double>() : series_dashes(series.sign));
     for (const auto& part : parts_of(at, series)) {
       if (part.size() > 1) pen.path(part);

@@ -105,7 +105,8 @@ TEST(Names, NeverOverlapAndStayInside) {
       EXPECT_NEAR(names[i]->box.right - names[i]->box.left, points[i].width, 1e-9);
       for (size_t j = 0; j < names.size(); ++j) {
         EXPECT_FALSE(names[i]->box.overlaps(mark_of(points[j], 5))) << round << " " << i << " " << j;
-        if (j != i && names[j]) EXPECT_FALSE(names[i]->box.overlaps(names[j]->box)) << round << " " << i << " " << j;
+        const bool overlaps = j != i && names[j] && names[i]->box.overlaps(names[j]->box);
+        EXPECT_FALSE(overlaps) << round << " " << i << " " << j;
       }
     }
   }

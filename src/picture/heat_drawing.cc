@@ -44,7 +44,7 @@ class HeatDrawing : public PanelDrawing {
   double foot_height() const override { return kLabelRow + (axis_text(panel_.x, false).empty() ? 0 : kHeatTitleRow); }
 
   void draw(Pen& pen, double x, double y, double head) const override {
-    head_.draw(pen, palette_, x, y + head);
+    head_.draw(pen, palette_, x, y, head);
     const double top = y + head, left = x + left_, bottom = top + plot_height();
     for (size_t row = 0; row < map_.rows.size(); ++row) {
       const double at = top + kCellHeight * static_cast<double>(row);

@@ -43,8 +43,9 @@ class PanelHead {
  public:
   PanelHead(const Pen& pen, const ChartPanel& panel, double width);
   double height() const { return height_; }
-  // (x, y): the left end of the head's bottom.
-  void draw(Pen& pen, const Palette& palette, double x, double y) const;
+  // (x, y): the top left corner. `height`: the largest head of the row; the title is at its top, the legend at its
+  // bottom.
+  void draw(Pen& pen, const Palette& palette, double x, double y, double height) const;
 
  private:
   struct Entry {

@@ -36,7 +36,9 @@ void draw_swatch(Pen& pen, const Palette& palette, const ChartSeries& series, do
   pen.set_colour(colour);
   switch (series.mark) {
     case ChartMark::line:
-    case ChartMark::steps: pen.set_line(kLineWidth, series_dashes(series.sign)); return pen.line(x, y, x + wide, y);
+    case ChartMark::steps:
+      pen.set_line(series.sign < 0 ? 1.4 : kLineWidth, series_dashes(series.sign));
+      return pen.line(x, y, x + wide, y);
     case ChartMark::dots:
       return pen.dots(std::vector<Corner>{{middle - 8, y + 2}, {middle, y - 2}, {middle + 8, y + 1}}, 1.7);
     case ChartMark::bars: return pen.box(x, y - 6, wide, 12);
@@ -66,9 +68,9 @@ PanelHead::PanelHead(const Pen& pen, const ChartPanel& panel, double width) : pa
   if (height_ > 0) height_ += kBelowHead;
 }
 
-void PanelHead::draw(Pen& pen, const Palette& palette, double x, double y) const {
-  const double top = y - height_;
-  if (title_height_ > 0) pen.text(x, top, panel_.title, title_style(width_), palette.ink);
+void PanelHead::draw(Pen& pen, const Palette& palette, double x, double y, double height) const {
+  const double top = y + height - height_;
+  if (title_height_ > 0) pen.text(x, y, panel_.title, title_style(width_), palette.ink);
   for (const Entry& entry : entries_) {
     draw_swatch(pen, palette, *entry.series, x + entry.x, top + entry.y);
     pen.text(x + entry.x + swatch_width(*entry.series) + kSwatchGap, top + entry.y, entry.series->name,

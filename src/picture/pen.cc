@@ -30,7 +30,7 @@ std::string with_breaks(const std::string& text) {
   std::string out;
   for (const char c : text) {
     out += c;
-    if (c == '=' || c == ':' || c == ',' || c == '/') out += "\xe2\x80\x8b";  // a space without width
+    if (c == ':' || c == ',' || c == '/') out += "\xe2\x80\x8b";  // a space without width
   }
   return out;
 }

@@ -141,6 +141,14 @@ std::string with_short_numbers(std::string_view svg) {
   return out;
 }
 
+// Removes what Cairo writes although it is what every reader assumes; `stroke-miterlimit` is of joints that are not
+// drawn.
+void remove_defaults(std::string& svg) {
+  for (const std::string_view text :
+       {"fill-opacity:1;", "stroke-opacity:1;", "stroke-miterlimit:10;", "fill-rule:nonzero;"})
+    for (size_t at = 0; (at = svg.find(text, at)) != std::string::npos;) svg.erase(at, text.size());
+}
+
 // Removes the number that Cairo gives to a surface, so that equal charts are equal files.
 void remove_surface_id(std::string& svg) {
   constexpr std::string_view kBefore = "<g id=\"surface";
@@ -243,6 +251,7 @@ Result<std::string> draw_chart(const Chart& chart, PictureFormat format, Picture
     return Error::resource(fmt::format("picture: cannot be drawn: {}", cairo->cairo_status_to_string(status)));
   if (format == PictureFormat::svg) {
     out = with_short_numbers(out);
+    remove_defaults(out);
     remove_surface_id(out);
     add_svg_title(out, chart);
   }

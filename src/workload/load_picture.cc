@@ -83,7 +83,7 @@ ChartSeries distribution_of(const std::string& name, std::vector<double> values,
 
 ChartPanel distribution_panel(const std::string& title, const std::string& unit, std::vector<ChartSeries> series) {
   ChartPanel out{.title = title, .series = std::move(series)};
-  out.x = {.title = "at most", .unit = unit};
+  out.x = {.title = "at most", .unit = unit, .scaling = AxisScaling::logarithmic};
   out.y = {.unit = "% of the requests", .scaling = AxisScaling::linear, .low = 0, .high = 100};
   return out;
 }

@@ -20,12 +20,12 @@ h1 {{ font-size: 1.3rem; overflow-wrap: anywhere; }} .wide {{ overflow-x: auto; 
 td, th {{ padding: .15rem .9rem .15rem 0; text-align: right; font-variant-numeric: tabular-nums; }}
 td:first-child, th:first-child {{ text-align: left; }} th {{ color: var(--soft); font-weight: 500; border-bottom: 1px solid var(--line); }}
 table.settings td {{ text-align: left; vertical-align: top; overflow-wrap: anywhere; }}
-.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1rem; align-items: start; }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1rem; align-items: start; }} .charts img {{ width: 100%; }}
 {}
 </style></head><body>
 )";
 
-constexpr double kPanelWidth = 560;  // of a picture, which has one panel so that it is legible on a phone
+constexpr double kPanelWidth = 460;  // of a picture, which has one panel so that it is legible on a phone
 
 Result<std::string> pictures_of(std::span<const RequestRecord> records, const LoadMetrics& metrics) {
   std::string out;
