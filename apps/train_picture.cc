@@ -53,7 +53,7 @@ ChartAxis tokens_axis() {
 
 // The mean of the last tenth of the values: an update's own loss jumps.
 ChartSeries smoothed(const ChartSeries& from) {
-  ChartSeries out{.name = "average", .sign = 0};
+  ChartSeries out{.name = "running average", .sign = 0};
   double average = 0;
   for (const ChartPoint& p : from.points) {
     average = out.points.empty() ? p.y.value : 0.9 * average + 0.1 * p.y.value;
@@ -72,7 +72,7 @@ Result<ChartPanel> loss_panel(const std::string& path) {
   }
   ChartPanel out{.title = "Training loss"};
   out.x = tokens_axis();
-  out.y = {.title = "loss", .unit = "nats per token of an answer", .better = BetterEnd::low};
+  out.y = {.title = "loss", .unit = "nats per token of an answer"};
   ChartSeries average = smoothed(each);
   out.series = {std::move(each), std::move(average)};
   return out;
@@ -96,7 +96,8 @@ Result<ChartPanel> accuracy_panel(const std::string& path) {
   }
   ChartPanel out{.title = "Accuracy on held-out exercises", .names = SeriesNames::at_line_ends};
   out.x = tokens_axis();
-  out.y = {.title = "right", .unit = "%", .scaling = AxisScaling::linear, .better = BetterEnd::high, .from_zero = true};
+  out.y = {
+      .title = "right", .unit = "%", .scaling = AxisScaling::linear, .better = BetterEnd::high, .low = 0, .high = 100};
   for (size_t i = 0; i < tasks.size(); ++i) {
     ChartSeries line{.name = tasks[i], .sign = static_cast<int>(i)};
     for (const auto& [tokens, score] : scores[tasks[i]])

@@ -142,7 +142,7 @@ class AxesDrawing : public PanelDrawing {
     title.max_width = width_;
     pen.text(at.x + std::max((x_.from + x_.to) / 2, 0.0), bottom + kTickRow + 3, axis_text(panel_.x, false), title,
              palette_.ink, Across::middle);
-    title.max_width = height_ * 1.15;
+    title.max_width = height_;
     if (const std::string text = axis_text(panel_.y, true); !text.empty())
       pen.upright_text(at.x + kTitleRow / 2 - 3, at.y + height_ / 2, text, title, palette_.ink);
   }

@@ -58,7 +58,7 @@ AxisScale make_axis_scale(const ChartAxis& axis, const AxisSpan& span, double ma
                          (axis.scaling == AxisScaling::automatic && !axis.from_zero && high / low > kLogFrom));
   if (out.log) low = std::log10(low), high = std::log10(high);
   if (!(high > low)) {  // one value: it is in the middle
-    const double half = out.log ? 0.3 : std::max(std::abs(high) * 0.1, 1e-6);
+    const double half = out.log ? 0.3 : high == 0 ? 1 : std::max(std::abs(high) * 0.1, 1e-12);
     if (!axis.low && !(axis.from_zero && low == 0)) low -= half;
     high = low + 2 * half;
   }
@@ -95,7 +95,7 @@ std::vector<std::string> tick_texts(const AxisScale& scale, const std::vector<do
     const char* suffix = size >= 1e10 ? "G" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
     const double unit = size >= 1e10 ? 1e9 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
     if (by_tick || size >= 1e13 || (largest > 0 && largest < 1e-3)) {
-      out.push_back(fmt::format("{:.4g}{}", tick / unit, tick == 0 ? "" : suffix));
+      out.push_back(fmt::format("{:.4g}{}", tick == 0 ? 0.0 : tick / unit, tick == 0 ? "" : suffix));
       continue;
     }
     const int decimals = std::clamp(static_cast<int>(std::ceil(-std::log10(step / unit) - 1e-9)), 0, 9);

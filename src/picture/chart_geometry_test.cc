@@ -4,9 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 
 #include "picture/axis_scale.h"
 #include "picture/label_placement.h"
+#include "picture/palette.h"
 
 namespace millrace {
 namespace {
@@ -44,6 +46,7 @@ TEST(AxisTicks, OnLogarithmicAxes) {
 TEST(AxisTicks, TextsHaveTheSameDecimals) {
   const auto texts = [](const AxisScale& scale, std::vector<double> ticks) { return tick_texts(scale, ticks); };
   EXPECT_EQ(texts(linear(0, 2), {0, 0.5, 1}), (std::vector<std::string>{"0.0", "0.5", "1.0"}));
+  EXPECT_EQ(texts(linear(0, 1e-5), {-0.0, 5e-6}), (std::vector<std::string>{"0", "5e-06"}));
   EXPECT_EQ(texts(linear(0, 40), {0, 20, 40}), (std::vector<std::string>{"0", "20", "40"}));
   EXPECT_EQ(texts(linear(0, 4e4), {0, 2e4, 4e4}), (std::vector<std::string>{"0", "20k", "40k"}));
   EXPECT_EQ(texts(linear(0, 1e6), {0, 5e5, 1e6}), (std::vector<std::string>{"0.0", "0.5M", "1.0M"}));
@@ -68,6 +71,9 @@ TEST(AxisScales, CoverTheirValues) {
   EXPECT_NEAR(make_axis_scale({}, wide, 0, 0, 90).at(10), 30, 1e-9);
   const AxisScale turned = make_axis_scale({.better = BetterEnd::low, .better_at_top = true}, span, 0, 100, 0);
   EXPECT_DOUBLE_EQ(turned.at(3), 0);  // the better value is at the top, where y is 0
+  AxisSpan nothing;
+  nothing.add(0);
+  EXPECT_DOUBLE_EQ(make_axis_scale({.from_zero = true}, nothing, 0, 0, 1).high, 2);  // no tiny numbers at the ticks
   AxisSpan one;
   one.add(7);
   const AxisScale single = make_axis_scale({}, one, 0.1, 0, 100);
@@ -121,6 +127,17 @@ TEST(Names, AreNextToALonelyPoint) {
   EXPECT_NEAR(names[0]->box.left, 108, 1e-9);  // to the right of it
   EXPECT_NEAR(names[0]->box.top, 93, 1e-9);
   EXPECT_FALSE(place_names({0, 0, 40, 200}, std::vector<NamedPoint>{{20, 100, 60, 14}}, 5, {})[0].has_value());
+}
+
+TEST(Palettes, SignsDiffer) {
+  std::set<std::vector<double>> seen;
+  for (int sign = 0; sign < 40; ++sign) {
+    const Colour colour = series_colour(kLightPalette, sign);
+    std::vector<double> look = {1.0 * colour.r, 1.0 * colour.g, 1.0 * colour.b};
+    const auto dashes = series_dashes(sign);
+    look.insert(look.end(), dashes.begin(), dashes.end());
+    EXPECT_TRUE(seen.insert(look).second) << sign;
+  }
 }
 
 TEST(Names, RowsAreSpread) {

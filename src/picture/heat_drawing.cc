@@ -60,7 +60,7 @@ class HeatDrawing : public PanelDrawing {
     title.max_width = width_;
     pen.text(std::max(left + across / 2, x + width_ * 0.2), bottom + kLabelRow + 4, axis_text(panel_.x, false), title,
              palette_.ink, Across::middle);
-    title.max_width = plot_height() + head;
+    title.max_width = plot_height();
     if (!axis_text(panel_.y, true).empty())
       pen.upright_text(x + kHeatTitleRow / 2 - 2, top + plot_height() / 2, axis_text(panel_.y, true), title,
                        palette_.ink);

@@ -65,17 +65,20 @@ inline Colour series_colour(const Palette& palette, int sign) {
   return sign < 0 ? palette.muted : palette.series[static_cast<size_t>(sign) % palette.series.size()];
 }
 
+// The colours return after eight series, with another marker and other dashes each time.
+inline size_t shape_of(int sign) { return static_cast<size_t>(sign + 3 * (sign / 8)) % 8; }
+
 inline Marker series_marker(int sign) {
   constexpr std::array<Marker, 8> kMarkers = {Marker::disc,  Marker::square, Marker::triangle, Marker::diamond,
                                               Marker::cross, Marker::down,   Marker::plus,     Marker::ring};
-  return sign < 0 ? Marker::disc : kMarkers[static_cast<size_t>(sign) % kMarkers.size()];
+  return sign < 0 ? Marker::disc : kMarkers[shape_of(sign)];
 }
 
 // Lengths of strokes and gaps in line widths; empty: solid.
 inline std::span<const double> series_dashes(int sign) {
   static constexpr double kDash[] = {4, 2}, kDot[] = {0.1, 2}, kDashDot[] = {5, 2, 0.1, 2}, kLong[] = {9, 3},
                           kDashDotDot[] = {5, 2, 0.1, 2, 0.1, 2}, kShort[] = {2, 2.4}, kUneven[] = {8, 2, 2, 2};
-  switch (sign < 0 ? 0 : sign % 8) {
+  switch (sign < 0 ? 0 : shape_of(sign)) {
     case 1: return kDash;
     case 2: return kDashDot;
     case 3: return kDot;

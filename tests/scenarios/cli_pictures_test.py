@@ -44,6 +44,14 @@ class Pictures(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr.decode())
             self.check_file(path)
 
+    def test_training_is_drawn(self):
+        path = self.path("training.png")
+        done = millrace("train-lab", "--out", self.path("run"), "--size", "lab-draft", "--vocabulary-size", "512", "--tokens", "1500",
+                        "--batch-tokens", "512", "--first-length", "300", "--last-length", "300", "--items", "1", "--log-every", "1",
+                        "--evaluate-every", "1", "--threads", "1", "--picture", path)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.check_file(path)
+
     def test_maps_are_drawn_and_checked(self):
         cells = write(self.folder, "cells.json", json.dumps(MAPS))
         for end in BEGINS:
