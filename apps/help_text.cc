@@ -29,15 +29,18 @@ const std::map<std::string, std::vector<std::string>> kFirstFlags = {
       "--threads"}},
     {"bench",
      {"--model", "--n-prompt", "--n-gen", "--n-depth", "--parallel", "--threads", "--repetitions", "--kv-format",
-      "--roof", "--output"}},
+      "--roof", "--output", "--picture"}},
     {"perplexity",
      {"--model", "--file", "--context", "--chunks", "--all", "--kv-format", "--kl-divergence", "--threads", "--json"}},
     {"replay",
      {"--trace", "--recording", "--in-process", "--url", "--model", "--rate", "--limit", "--max-streams", "--policy",
-      "--json"}},
+      "--json", "--picture"}},
     {"simulate",
-     {"--trace", "--cost", "--policy", "--kv-tokens", "--max-streams", "--nodes", "--rate", "--limit", "--json"}},
-    {"compare", {"--model", "--config", "--suite", "--items", "--out", "--resume", "--threads", "--json"}},
+     {"--trace", "--cost", "--policy", "--kv-tokens", "--max-streams", "--nodes", "--rate", "--limit", "--json",
+      "--picture"}},
+    {"compare",
+     {"--model", "--base", "--with", "--on", "--text", "--items", "--repeat", "--resume", "--threads", "--json",
+      "--html", "--picture"}},
 };
 
 // Breaks `text` into lines after the first `indent` columns.
