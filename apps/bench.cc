@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "base/ordered_json.h"
 #include "bench_calibrate.h"
+#include "bench_picture.h"
 #include "bench_report.h"
 #include "bench_roof.h"
 #include "bench_speculate.h"
@@ -15,6 +16,7 @@
 #include "durations.h"
 #include "interrupt.h"
 #include "model_flags.h"
+#include "picture_flags.h"
 #include "progress.h"
 #include "table_room.h"
 
@@ -53,6 +55,7 @@ struct BenchFlags {
   std::string calibrate_disk;
   std::vector<std::string> speculate;
   std::string speculate_prompts, draft_length = "auto";
+  PictureFlags picture;
   UseFlag use;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr,
               *evictor_option = nullptr;
@@ -209,6 +212,9 @@ Result<void> apply_techniques(BenchFlags& flags) {
 Result<int> run(BenchFlags flags) {
   MILLRACE_TRY_VOID(apply_techniques(flags));
   flags.batch_tokens = std::min(flags.batch_tokens, flags.batch_size);
+  MILLRACE_TRY_VOID(flags.picture.check());
+  if (flags.picture.wanted() && (flags.calibrate || flags.roof || !flags.speculate.empty()))
+    return Error::user("--picture: draws the speeds of tests; leave it out with --speculate, --roof and --calibrate");
   if (flags.calibrate) return run_calibrate(flags);
   if (!flags.speculate.empty()) return run_speculate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
@@ -228,6 +234,7 @@ Result<int> run(BenchFlags flags) {
         fmt::format("--beside: a step reads only {} MiB, which may fit in a cache, so it would not measure memory",
                     model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output, table_room(flags.wide, "--json"));
+  BenchPicture picture;
   catch_interrupts();
   const size_t turns = flags.kernels.size();  // tests that differ in nothing else
   for (size_t i = 0; i < tests.size(); i += turns) {
@@ -245,10 +252,14 @@ Result<int> run(BenchFlags flags) {
     if (!result.ok() && result.error().kind != ErrorKind::cancelled) return result.error();
     if (!result.ok()) break;
     if (!flags.no_roof) roof.raise_to(measure_roof(tests[i].threads, *model));
-    for (size_t turn = 0; turn < turns; ++turn)
-      printer.add(tests[i + turn], bench_record(*model, tests[i + turn], (*result)[turn], roof));
+    for (size_t turn = 0; turn < turns; ++turn) {
+      const auto record = bench_record(*model, tests[i + turn], (*result)[turn], roof);
+      printer.add(tests[i + turn], record);
+      picture.add(tests[i + turn], record);
+    }
   }
   printer.finish();
+  if (flags.picture.wanted()) MILLRACE_TRY_VOID(flags.picture.write(picture.chart()));
   return interrupted() ? 130 : 0;
 }
 
@@ -259,6 +270,22 @@ void add_output_flags(CLI::App* command, BenchFlags& flags) {
       ->capture_default_str();
   command->add_flag("--json", flags.json, "Same as -o json");
   add_wide_to(command, &flags.wide);
+}
+
+void add_speculate_flags(CLI::App* command, BenchFlags& flags) {
+  command
+      ->add_option("--speculate", flags.speculate,
+                   "Drafter NAME[:key=value,...], in turns with plain decoding: tokens a pass, acceptance, speed-up; "
+                   "repeatable. oracle:accept=A,k=K is right with probability A, compared with the formula's speed-up")
+      ->allow_extra_args(false);
+  command->add_option("--speculate-prompts", flags.speculate_prompts,
+                      "JSON lines with \"messages\" or \"prompt\", as from millrace lab generate; default: made-up "
+                      "phrases that repeat themselves");
+  command
+      ->add_option("--draft-length", flags.draft_length,
+                   "With --speculate: auto, as much of a draft as pays; or fixed, all of it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "fixed"}));
 }
 
 }  // namespace
@@ -363,19 +390,8 @@ void add_bench_command(CLI::App& app) {
       "--beside", flags->beside,
       "Generation: after each step, read the same number of bytes from memory and print what share of that "
       "rate the steps reach (median, quartiles); for models larger than the caches");
-  command
-      ->add_option("--speculate", flags->speculate,
-                   "Drafter NAME[:key=value,...], in turns with plain decoding: tokens a pass, acceptance, speed-up; "
-                   "repeatable. oracle:accept=A,k=K is right with probability A, compared with the formula's speed-up")
-      ->allow_extra_args(false);
-  command->add_option("--speculate-prompts", flags->speculate_prompts,
-                      "JSON lines with \"messages\" or \"prompt\", as from millrace lab generate; default: made-up "
-                      "phrases that repeat themselves");
-  command
-      ->add_option("--draft-length", flags->draft_length,
-                   "With --speculate: auto, as much of a draft as pays; or fixed, all of it")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "fixed"}));
+  add_speculate_flags(command, *flags);
+  flags->picture.add_to(command, "the speeds of the tests");
   command->add_flag("--no-roof", flags->no_roof, "Do not measure the machine's limits");
   command->add_flag("--no-warmup", flags->no_warmup, "Do not run an untimed warm-up pass first");
 }

@@ -20,6 +20,7 @@
 #include "input.h"
 #include "interrupt.h"
 #include "model_flags.h"
+#include "picture_flags.h"
 #include "progress.h"
 #include "run/language_model.h"
 #include "table_room.h"
@@ -45,6 +46,7 @@ struct CompareFlags {
   std::string base = "plain";
   std::vector<std::string> with, suites;
   std::string text, json, html, svg, png, resume, draft_length = "auto";
+  PictureFlags picture;
   SuiteInput input;
   bool wide = false;
 };
@@ -134,11 +136,26 @@ Result<void> write_outputs(const CompareFlags& flags, const CompareResult& resul
   for (const std::string& suite : flags.suites) command += "\n  --on " + suite;
   MILLRACE_TRY_VOID(write_output(
       flags.json, compare_json(result).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
-  MILLRACE_TRY_VOID(write_output(flags.html, compare_html(result, command)));
-  if (flags.svg.empty() && flags.png.empty()) return {};
-  const Picture picture = front_picture(result, 0);
-  MILLRACE_TRY_VOID(write_output(flags.svg, picture.svg()));
-  return flags.png.empty() ? Result<void>() : picture.write_png(flags.png);
+  if (!flags.html.empty()) {
+    MILLRACE_TRY(const std::string html, compare_html(result, command));
+    MILLRACE_TRY_VOID(write_output(flags.html, html));
+  }
+  if (flags.svg.empty() && flags.png.empty() && flags.picture.path.empty()) return {};
+  const Chart chart = front_chart(result, 0);
+  MILLRACE_TRY_VOID(flags.picture.write(chart));
+  MILLRACE_TRY(const PictureTheme theme, find_picture_theme(flags.picture.theme));
+  if (!flags.svg.empty()) MILLRACE_TRY_VOID(write_picture(chart, flags.svg, PictureFormat::svg, theme));
+  return flags.png.empty() ? Result<void>() : write_picture(chart, flags.png, PictureFormat::png, theme);
+}
+
+// Reports a file that cannot be written, or drawn, before anything is measured.
+Result<void> check_outputs(const CompareFlags& flags) {
+  for (const auto& [flag, path] :
+       {std::pair("--json", &flags.json), {"--html", &flags.html}, {"--svg", &flags.svg}, {"--png", &flags.png}})
+    MILLRACE_TRY_VOID(check_writable(flag, *path));
+  for (const auto& [flag, path] : {std::pair("--html", &flags.html), {"--svg", &flags.svg}, {"--png", &flags.png}})
+    if (!path->empty()) MILLRACE_TRY_VOID(check_drawing(flag));
+  return flags.picture.check();
 }
 
 // Shows each part of the comparison as a bar of its own.
@@ -177,9 +194,7 @@ Result<Comparison> measure(const CompareFlags& flags, std::span<const CompareCon
 
 Result<int> compare(CompareFlags flags) {
   catch_interrupts();
-  for (const auto& [flag, path] :
-       {std::pair("--json", &flags.json), {"--html", &flags.html}, {"--svg", &flags.svg}, {"--png", &flags.png}})
-    MILLRACE_TRY_VOID(check_writable(flag, *path));
+  MILLRACE_TRY_VOID(check_outputs(flags));
   if (!flags.text.empty()) {
     MILLRACE_TRY(flags.input.text, read_suite_text(flags.text));
   }
@@ -235,8 +250,9 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--json", flags->json, "Write the result to this file as JSON");
   add_wide_to(command, &flags->wide);
   command->add_option("--html", flags->html, "Write a report to this file");
-  command->add_option("--svg", flags->svg, "Write the picture to this file");
-  command->add_option("--png", flags->png, "Write the picture to this file");
+  flags->picture.add_to(command, "quality against speed and memory");
+  command->add_option("--svg", flags->svg, "Write the same picture to this file as SVG");
+  command->add_option("--png", flags->png, "Write the same picture to this file as PNG");
   command->add_option("--resume", flags->resume, "Keep measured values in this file, and continue from it");
 }
 

@@ -29,17 +29,18 @@ const std::map<std::string, std::vector<std::string>> kFirstFlags = {
       "--threads"}},
     {"bench",
      {"--model", "--n-prompt", "--n-gen", "--n-depth", "--parallel", "--threads", "--repetitions", "--kv-format",
-      "--roof", "--output"}},
+      "--roof", "--output", "--picture"}},
     {"perplexity",
      {"--model", "--file", "--context", "--chunks", "--all", "--kv-format", "--kl-divergence", "--threads", "--json"}},
     {"replay",
      {"--trace", "--recording", "--in-process", "--url", "--model", "--rate", "--limit", "--max-streams", "--policy",
-      "--json"}},
+      "--json", "--picture"}},
     {"simulate",
-     {"--trace", "--cost", "--policy", "--kv-tokens", "--max-streams", "--nodes", "--rate", "--limit", "--json"}},
+     {"--trace", "--cost", "--policy", "--kv-tokens", "--max-streams", "--nodes", "--rate", "--limit", "--json",
+      "--picture"}},
     {"compare",
      {"--model", "--with", "--on", "--base", "--text", "--items", "--repeat", "--threads", "--json", "--html",
-      "--resume"}},
+      "--resume", "--picture"}},
 };
 
 // Breaks `text` into lines after the first `indent` columns.

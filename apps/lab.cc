@@ -6,6 +6,8 @@
 #include "command.h"
 #include "input.h"
 #include "lab/lab_files.h"
+#include "lab_picture.h"
+#include "picture_flags.h"
 #include "seed_range.h"
 
 namespace millrace {
@@ -16,17 +18,19 @@ constexpr const char* kLabExamples = R"(Examples:
   millrace lab generate --task needle --n 100 --split held_out --requests > requests.jsonl
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl
   millrace lab check --items items.jsonl --answers results.jsonl
+  millrace lab map --cells needles.json --picture needles.png    (needles.json: of tools/needle_map --cells)
 
 Item i depends on the task, the seed, i, the split and the lengths alone; the splits share no item. Without --task, all
 tasks take turns. A line of --answers is {"answer": "..."}, in the order of the items, or a line from `millrace batch`.
 Tasks: )";
 
 struct LabFlags {
-  std::string action, task, split = "train", items, answers;
+  std::string action, task, split = "train", items, answers, cells;
   uint64_t seed = 0;
   int64_t count = 10, max_tokens = 256;
   LabLengths lengths;
   bool requests = false, json = false;
+  PictureFlags picture;
 };
 
 Result<int> generate(const LabFlags& flags) {
@@ -90,17 +94,27 @@ Result<int> check(const LabFlags& flags) {
   return 0;
 }
 
+Result<int> draw_map(const LabFlags& flags) {
+  if (flags.cells.empty() || !flags.picture.wanted())
+    return Error::user("lab map: needs --cells, a file of heat maps, and --picture");
+  MILLRACE_TRY_VOID(flags.picture.check());
+  MILLRACE_TRY(const Chart chart, heat_map_chart(flags.cells));
+  MILLRACE_TRY_VOID(flags.picture.write(chart));
+  return 0;
+}
+
 }  // namespace
 
 void add_lab_command(CLI::App& app) {
   auto flags = std::make_shared<LabFlags>();
   static const std::string examples = kLabExamples + lab_task_names();
-  CLI::App* command =
-      add_command(app, "lab", "Generate exercises with exact answers, and score answers to them", examples.c_str(),
-                  [flags] { return flags->action == "check" ? check(*flags) : generate(*flags); });
-  command->add_option("ACTION", flags->action, "generate or check")
+  CLI::App* command = add_command(
+      app, "lab", "Generate exercises with exact answers, and score answers to them", examples.c_str(), [flags] {
+        return flags->action == "check" ? check(*flags) : flags->action == "map" ? draw_map(*flags) : generate(*flags);
+      });
+  command->add_option("ACTION", flags->action, "generate, check or map")
       ->required()
-      ->check(CLI::IsMember({"generate", "check"}));
+      ->check(CLI::IsMember({"generate", "check", "map"}));
   command->add_option("--task", flags->task, "generate: one task; default: all take turns");
   command->add_option("--seed", flags->seed, "generate: another seed, other items")
       ->capture_default_str()
@@ -123,6 +137,8 @@ void add_lab_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--items", flags->items, "check: file of items, - is standard input");
   command->add_option("--answers", flags->answers, "check: file of answers");
+  command->add_option("--cells", flags->cells, "map: JSON file of heat maps (docs/lab.md), - is standard input");
+  flags->picture.add_to(command, "map: the heat maps");
   command->add_flag("--json", flags->json, "check: scores as one line of JSON");
 }
 

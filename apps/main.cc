@@ -36,6 +36,7 @@ Flags can also be set in a TOML file: a table [run] with n = 64, temp = 0.7 ... 
 ~/.config/millrace/config.toml, or /etc/millrace/config.toml; --config /dev/null reads none.
 
 Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limits the instruction set.
+MILLRACE_CAIRO=FOLDER names the folder of the libraries that draw pictures, where the system does not find them.
 
 Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
 6 network, 7 answers differ, 1 anything else.)";

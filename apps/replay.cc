@@ -12,6 +12,7 @@
 #include "interrupt.h"
 #include "memory_report.h"
 #include "model_flags.h"
+#include "picture_flags.h"
 #include "progress.h"
 #include "replay/replay_run.h"
 #include "replay_output.h"
@@ -48,6 +49,7 @@ struct ReplayFlags {
   ReplayRecordingFlags recording;
   double patience = 0, silence = 600;
   GoodputLimits limits;
+  PictureFlags picture;
   int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
   std::string report, predict, plans, url, api = "completions", served_model;
   bool in_process = false, json = false, text_prompts = false, wide = false;
@@ -231,6 +233,8 @@ Result<int> run(const ReplayFlags& flags) {
     return Error::user(
         "replay: --replay-plans requires --in-process and excludes --closed-loop, --patience and --predict: the plans "
         "determine what runs when");
+  if (!flags.report.empty()) MILLRACE_TRY_VOID(check_drawing("--report"));
+  MILLRACE_TRY_VOID(flags.picture.check());
   if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // report errors before the run
   MILLRACE_TRY(const auto load, flags.load.load());
   catch_interrupts();
@@ -260,6 +264,7 @@ Result<int> run(const ReplayFlags& flags) {
   }
   if (!flags.report.empty())
     MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, prediction));
+  MILLRACE_TRY_VOID(flags.picture.write(replay_chart(make_facts(flags, run), run.records, metrics)));
   if (interrupted()) return 130;
   return metrics.completed > 0 ? 0 : 1;
 }
@@ -319,6 +324,8 @@ void add_replay_command(CLI::App& app) {
       ->check(CLI::Range(0.001, 1e9));
   add_goodput_limits(command, flags->limits);
   command->add_option("--report", flags->report, "Write an HTML report with the figures over time");
+  flags->picture.add_to(command, "the charts of the report");
+  command->get_option("--picture")->excludes(recording);
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_wide_to(command, &flags->wide);
 }

@@ -95,7 +95,7 @@ Json replay_json(Json facts, const LoadMetrics& metrics, const GoodputLimits& li
 Result<void> write_replay_report(const std::string& path, const ReportFacts& facts,
                                  std::span<const RequestRecord> records, const LoadMetrics& metrics,
                                  const LoadMetrics* predicted) {
-  const std::string html = replay_report_html(facts, records, metrics, predicted);
+  MILLRACE_TRY(const std::string html, replay_report_html(facts, records, metrics, predicted));
   std::FILE* file = std::fopen(path.c_str(), "wb");
   const bool written = file && std::fwrite(html.data(), 1, html.size(), file) == html.size();
   if ((file && std::fclose(file) != 0) || !written) return Error::user(fmt::format("{}: cannot be written", path));

@@ -18,7 +18,7 @@ void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, 
 // The figures of `vllm bench serve` under the same names, after `facts`, and "predicted" if there is a prediction.
 nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics,
                                    const GoodputLimits& limits, const LoadMetrics* predicted);
-// Errors: user (the file).
+// Errors: user (the file), unsupported (pictures cannot be drawn on this machine).
 Result<void> write_replay_report(const std::string& path, const ReportFacts& facts,
                                  std::span<const RequestRecord> records, const LoadMetrics& metrics,
                                  const LoadMetrics* predicted);

@@ -12,10 +12,12 @@
 #include "durations.h"
 #include "input.h"
 #include "interrupt.h"
+#include "picture_flags.h"
 #include "progress.h"
 #include "run/executors/simulated_executor.h"
 #include "run/plan/kv_places.h"
 #include "simulate/simulation.h"
+#include "simulate_picture.h"
 #include "table_room.h"
 #include "use_flag.h"
 #include "workload/metrics.h"
@@ -43,6 +45,7 @@ struct SimulateFlags {
   double deadline = 0, time_limit = 0, stop = 0;
   SimulatedModel model;
   bool no_prefix_cache = false, json = false, wide = false;
+  PictureFlags picture;
   UseFlag use;
   CLI::Option* policy_option = nullptr;
   CLI::Option* evictor_option = nullptr;
@@ -59,6 +62,7 @@ struct Figures {
   std::map<std::string, int64_t> refusals;  // requests by reason
   int64_t unsupported = 0;                  // of those refused
   Summary ttft, tbt, e2e, worst_gap;
+  SimulatedTimes times;  // for the picture
   SimulationResult result;
   double wall_seconds = 0;
 };
@@ -109,6 +113,7 @@ Figures judge(std::string policy, SimulationResult result, const GoodputLimits& 
                       (limits.e2e == 0 || e2e.back() <= limits.e2e) && (limits.tpot == 0 || tpot <= limits.tpot);
     f.good += good;
   }
+  f.times = {f.policy, ttft, gaps, e2e, static_cast<double>(f.output_tokens) / std::max(result.seconds, 1e-9)};
   f.ttft = summarize(std::move(ttft));
   f.e2e = summarize(std::move(e2e));
   f.tbt = summarize(std::move(gaps));
@@ -283,6 +288,7 @@ Result<std::vector<EngineOptions>> list_runs(const SimulateFlags& flags) {
 
 Result<int> run(SimulateFlags flags) {
   MILLRACE_TRY_VOID(list_runs(flags));
+  MILLRACE_TRY_VOID(flags.picture.check());
   MILLRACE_TRY(auto requests, flags.load.load());
   if (requests.empty()) return Error::user("trace: contains no requests");
   EngineOptions& options = flags.options;
@@ -323,6 +329,12 @@ Result<int> run(SimulateFlags flags) {
     print_json_line(out);
   } else {
     print_table(all, table_room(flags.wide, "--json"));
+  }
+  if (flags.picture.wanted()) {
+    std::vector<SimulatedTimes> times;
+    for (Figures& f : all) times.push_back(std::move(f.times));
+    MILLRACE_TRY_VOID(flags.picture.write(
+        simulation_chart(fmt::format("{} on {}", flags.load.path, flags.cost), load.requests, std::move(times))));
   }
   const bool none_can_run = std::ranges::any_of(
       all, [](const Figures& f) { return f.unsupported > 0 && f.unsupported == std::ssize(f.result.requests); });
@@ -444,6 +456,7 @@ void add_simulate_command(CLI::App& app) {
       ->check(seconds);
   add_goodput_limits(command, flags->limits);
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
+  flags->picture.add_to(command, "the distributions of the times, and the output, of each policy");
   command->add_flag("--json", flags->json, "Print a JSON array with one object per policy");
   add_wide_to(command, &flags->wide);
 }

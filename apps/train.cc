@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "command.h"
+#include "picture/picture.h"
 #include "seed_range.h"
 #include "train/finish.h"
 
@@ -39,6 +40,7 @@ std::string default_name(const TrainFlags& flags) {
 }
 
 Result<int> run_train(TrainFlags flags) {
+  MILLRACE_TRY_VOID(check_drawing("train: " + flags.run.out + "/loss.png"));
   MILLRACE_TRY(flags.run.model, story_model_config(flags.size));
   if (flags.dropout >= 0) flags.run.model.dropout = flags.dropout;
   flags.run.model.bf16 = !flags.no_bf16;

@@ -6,7 +6,9 @@
 #include "command.h"
 #include "learn/lab_mixture.h"
 #include "learn/lab_trainer.h"
+#include "picture_flags.h"
 #include "seed_range.h"
+#include "train_picture.h"
 
 namespace millrace {
 namespace {
@@ -24,6 +26,8 @@ Examples:
   millrace train-lab --out long/ --size stories-long --stories stories/ --first-length 4000 --last-length 40000
                                                                        rows of stories up to a context of 8,192
   millrace train-lab --out run/ --export run/millrace-lab.gguf         write the checkpoint as GGUF; no training
+  millrace train-lab --out run/ --export run/millrace-lab.gguf --picture run.svg
+                                                                       draw the curves of its training, too
   millrace train-lab --out tuned/ --start run/checkpoint.bin ...       begin with the weights of another run
   millrace train-lab --out tuned/ --from millrace-lab.gguf ...         begin with those of an exported model)";
 
@@ -31,14 +35,23 @@ struct TrainLabFlags {
   LabTrainOptions run;
   std::string size = "lab", gguf, name = "millrace-lab", format = "f16";
   int64_t vocab = 2048;
+  PictureFlags picture;
 };
 
+Result<void> draw_run(const TrainLabFlags& flags) {
+  if (!flags.picture.wanted()) return {};
+  MILLRACE_TRY(const Chart chart, training_chart(flags.run.out, flags.name));
+  return flags.picture.write(chart);
+}
+
 Result<int> run_train_lab(TrainLabFlags& flags) {
+  MILLRACE_TRY_VOID(flags.picture.check());
   if (!flags.gguf.empty()) {
     MILLRACE_TRY(const LabModel model, load_lab_checkpoint(flags.run.out + "/checkpoint.bin"));
     MILLRACE_TRY(const TokenizerSpec spec, read_lab_vocabulary(flags.run.out + "/vocabulary.txt"));
     MILLRACE_TRY_VOID(export_lab_gguf(model, spec, flags.name, flags.format, flags.gguf));
     fmt::print("{}: {} parameters\n", flags.gguf, trained_parameters(model.spec()));
+    MILLRACE_TRY_VOID(draw_run(flags));
     return 0;
   }
   MILLRACE_TRY(flags.run.spec, lab_spec(flags.size));
@@ -47,6 +60,7 @@ Result<int> run_train_lab(TrainLabFlags& flags) {
   MILLRACE_TRY(const LabTrainReport report, train_lab(flags.run));
   fmt::print("{} updates, {} tokens, {:.1f} min, loss {:.4f}\n", report.steps, report.tokens, report.elapsed_s / 60,
              report.loss);
+  MILLRACE_TRY_VOID(draw_run(flags));
   return 0;
 }
 
@@ -101,7 +115,8 @@ void add_train_lab_command(CLI::App& app) {
   command->add_option("--from", run.from, "Begin with weights and vocabulary of this GGUF file, an exported lab model");
   command->add_flag("--resume", run.resume, "Continue from OUT/checkpoint.bin");
   command->add_option("--export", flags->gguf, "Write OUT/checkpoint.bin as this GGUF file; no training");
-  command->add_option("--name", flags->name, "--export: the model's name")->capture_default_str();
+  flags->picture.add_to(command, "the loss and the accuracy of the run");
+  command->add_option("--name", flags->name, "--export and --picture: the model's name")->capture_default_str();
   command->add_option("--format", flags->format, "--export: number format of the matrices")->capture_default_str();
   command->add_option("--log-every", run.log_every, "Updates between lines of the log")
       ->check(CLI::Range(1, 1'000'000))

@@ -1,4 +1,4 @@
-// Pictures of a comparison: quality against decode speed and memory, with the Pareto front marked; and heat maps of a
+// Charts of a comparison: quality against decode speed and memory, with the Pareto front marked; and heat maps of a
 // figure over two numbers, such as length and depth of a needle.
 #pragma once
 
@@ -6,16 +6,19 @@
 #include <string>
 
 #include "compare/result.h"
-#include "picture/picture.h"
+#include "picture/chart.h"
 
 namespace millrace {
 
-// `figure`: index of the quality figure. Configurations without a value are listed, but not drawn. Whiskers are 95 %
-// intervals.
-Picture front_picture(const CompareResult& result, size_t figure);
+// Returns the name of a figure in tables and pictures: "SUITE METRIC".
+std::string figure_name(const SuiteFigure& figure);
 
-// Returns a heat map of the suite's groups, named "ROW/COLUMN", for one configuration; empty if the suite has no such
+// Returns two panels for the quality figure with index `figure`, and a heat map of each configuration if the figure's
+// suite has groups "ROW/COLUMN". Configurations without a value are left out. Error bars are 95 % intervals.
+Chart front_chart(const CompareResult& result, size_t figure);
+
+// Returns a heat map of the suite's groups, named "COLUMN/ROW", for one configuration; empty if the suite has no such
 // groups.
-std::optional<Picture> heat_map(const ConfigResult& config, const std::string& suite, const std::string& metric);
+std::optional<ChartPanel> heat_panel(const ConfigResult& config, const std::string& suite, const std::string& metric);
 
 }  // namespace millrace

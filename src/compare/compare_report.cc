@@ -5,17 +5,24 @@
 #include <algorithm>
 
 #include "compare/compare_picture.h"
+#include "picture/picture.h"
+#include "picture/picture_text.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kReportStyle =
-    R"(body{font:15px/1.5 sans-serif;color:#282828;max-width:1500px;margin:2em auto;padding:0 1em}
+    R"(:root{--ink:#1f2328;--soft:#596069;--line:#dde1e6;--paper:#fff;--front:#eaf3fa;--up:#17703a;--down:#b3261e;--box:#f3f4f6}
+@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--soft:#a4acb5;--line:#31373e;--paper:#14181d;--front:#1b2a36;--up:#6fce93;--down:#f28b82;--box:#1e242b}}
+body{font:15px/1.5 sans-serif;color:var(--ink);background:var(--paper);max-width:1500px;margin:1.5em auto;padding:0 1em}
 table{border-collapse:collapse;font-size:13px;margin:1em 0}.wide{overflow-x:auto}
-td,th{border-bottom:1px solid #ddd;padding:.3em .7em;text-align:right;white-space:nowrap}
+td,th{border-bottom:1px solid var(--line);padding:.3em .7em;text-align:right;white-space:nowrap}
 td:nth-child(1),th:nth-child(1),td:nth-child(2),th:nth-child(2){text-align:left}
-tr.front td{background:#eef4fb}.up{color:#17803d}.down{color:#b3261e}.unseen{color:#888}svg{max-width:100%;height:auto;margin:.5em 0}
-pre{background:#f3f3f3;padding:.6em .8em;white-space:pre-wrap}small{color:#666})";
+tr.front td{background:var(--front)}.up{color:var(--up)}.down{color:var(--down)}.unseen,small{color:var(--soft)}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1em;align-items:start;max-width:1240px}.charts img{width:100%}
+h1,h2,p{overflow-wrap:anywhere}pre{background:var(--box);padding:.6em .8em;white-space:pre-wrap;overflow-wrap:anywhere})";
+
+constexpr double kPanelWidth = 480;  // of a picture, which has one panel so that it is legible on a phone
 
 std::string cell(const std::string& text, const char* style = "") {
   return fmt::format("<td{}>{}</td>", *style ? fmt::format(" class=\"{}\"", style) : "", escape_html(text));
@@ -32,15 +39,11 @@ std::string figure_cell(const SuiteFigure& figure) {
   return cell(interval_text(figure.interval), sign > 0 ? "up" : sign < 0 ? "down" : "");
 }
 
-std::string name_of(const SuiteFigure& figure) {
-  return figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
-}
-
 std::string main_table(const CompareResult& result) {
   const std::vector<bool> front = pareto_front(result);
   std::string out = "<div class=\"wide\"><table><tr><th></th><th>configuration</th>";
   for (const SuiteFigure& figure : result.configs.front().quality)
-    if (!figure.of_group) out += "<th>" + escape_html(name_of(figure)) + "</th>";
+    if (!figure.of_group) out += "<th>" + escape_html(figure_name(figure)) + "</th>";
   out +=
       "<th>prefill, tokens/s</th><th>decode, tokens/s</th><th>% of roof</th><th>first token, ms</th>"
       "<th>weights, MB</th><th>KV of a stream, MB</th><th>peak, MB</th></tr>\n";
@@ -66,14 +69,27 @@ std::string main_table(const CompareResult& result) {
          (any_unseen(result) ? std::string(" ") + kUnseenLegend : "") + "</small></p>\n";
 }
 
-std::string heat_maps(const CompareResult& result) {
-  std::string out;
-  for (const SuiteFigure& figure : result.configs.front().quality) {
-    if (figure.of_group) continue;
-    std::string maps;
-    for (const ConfigResult& config : result.configs)
-      if (const auto map = heat_map(config, figure.suite, figure.metric)) maps += map->svg();
-    if (!maps.empty()) out += fmt::format("<h2>{} by length and depth</h2>\n{}", escape_html(name_of(figure)), maps);
+// One picture for each panel of the chart.
+Result<std::string> pictures_of(const Chart& chart) {
+  std::string out = "<div class=\"charts\">\n";
+  for (const ChartPanel& panel : chart.panels) {
+    Chart one{.title = panel.heat ? "" : chart.title, .panels = {panel}, .width = kPanelWidth, .plot_height = 340};
+    if (panel.heat) one.width = kPanelWidth * 0.75;
+    MILLRACE_TRY(const std::string html, picture_html(one));
+    out += "<div>" + html + "</div>\n";
+  }
+  return out + "</div>\n<p><small>" + escape_html(chart.note) + "</small></p>\n";
+}
+
+// Each suite once, by its first figure.
+Result<std::string> front_pictures(const CompareResult& result) {
+  std::string out, drawn;
+  for (size_t f = 0; f < result.configs.front().quality.size(); ++f) {
+    const SuiteFigure& figure = result.configs.front().quality[f];
+    if (figure.of_group || figure.suite == drawn) continue;
+    drawn = figure.suite;
+    MILLRACE_TRY(const std::string pictures, pictures_of(front_chart(result, f)));
+    out += fmt::format("<h2>{}</h2>\n{}", escape_html(figure_name(figure)), pictures);
   }
   return out;
 }
@@ -86,7 +102,7 @@ std::string group_table(const CompareResult& result) {
   out += "</tr>\n";
   for (size_t f = 0; f < figures.size(); ++f) {
     if (!figures[f].of_group) continue;
-    out += "<tr>" + cell(name_of(figures[f])) + cell(std::to_string(figures[f].items));
+    out += "<tr>" + cell(figure_name(figures[f])) + cell(std::to_string(figures[f].items));
     for (const ConfigResult& config : result.configs) out += figure_cell(config.quality[f]);
     out += "</tr>\n";
   }
@@ -95,22 +111,17 @@ std::string group_table(const CompareResult& result) {
 
 }  // namespace
 
-std::string compare_html(const CompareResult& result, const std::string& command) {
+Result<std::string> compare_html(const CompareResult& result, const std::string& command) {
   std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{1}</style></head>"
-      "<body>\n<h1>Configurations of {0}</h1>\n<p>{2}<br><small>{3}</small></p>\n<pre>{4}</pre>\n",
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\"><title>{0}</title>"
+      "<style>{1}\n{5}</style></head><body>\n<h1>Configurations of {0}</h1>\n<p>{2}<br><small>{3}</small></p>\n"
+      "<pre>{4}</pre>\n",
       escape_html(result.model), kReportStyle, escape_html(result.machine), escape_html(result.version),
-      escape_html(command));
+      escape_html(command), kPictureStyle);
   for (const std::string& note : result.notes) out += "<p>" + escape_html(note) + "</p>\n";
-  out += main_table(result);
-  std::string drawn;  // each suite once, by its first figure
-  for (size_t f = 0; f < result.configs.front().quality.size(); ++f) {
-    const SuiteFigure& figure = result.configs.front().quality[f];
-    if (figure.of_group || figure.suite == drawn) continue;
-    drawn = figure.suite;
-    out += front_picture(result, f).svg();
-  }
-  return out + heat_maps(result) + group_table(result) + "</body></html>\n";
+  MILLRACE_TRY(const std::string pictures, front_pictures(result));
+  return out + main_table(result) + pictures + group_table(result) + "</body></html>\n";
 }
 
 }  // namespace millrace

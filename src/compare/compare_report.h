@@ -4,10 +4,12 @@
 
 #include <string>
 
+#include "base/result.h"
 #include "compare/result.h"
 
 namespace millrace {
 
-std::string compare_html(const CompareResult& result, const std::string& command);
+// Errors: unsupported (pictures cannot be drawn on this machine).
+Result<std::string> compare_html(const CompareResult& result, const std::string& command);
 
 }  // namespace millrace

@@ -1,12 +1,10 @@
 // The forms of a result: the front, the table, JSON, pictures and the report.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "compare/compare_picture.h"
 #include "compare/compare_report.h"
 #include "compare/result.h"
+#include "picture/picture.h"
 
 namespace millrace {
 namespace {
@@ -63,7 +61,7 @@ TEST(CompareResults, Numbers) {
 
 TEST(CompareResults, UnseenLossesAreMarkedAndNotOnTheFront) {
   CompareResult result = three_configs();
-  const std::string plain = compare_table(result) + compare_html(result, "");
+  const std::string plain = compare_table(result) + *compare_html(result, "");
   EXPECT_EQ(plain.find(" unseen"), std::string::npos);
   result.configs[1].quality[0] = figure(10, 0);
   result.configs[1].quality[0].unseen = "acceptance=typical: nothing is drafted";
@@ -71,7 +69,7 @@ TEST(CompareResults, UnseenLossesAreMarkedAndNotOnTheFront) {
   EXPECT_NE(compare_table(result).find("|   | kv_format=q8_0 | 10.0 [9.5, 10.5] unseen |"), std::string::npos)
       << compare_table(result);
   EXPECT_NE(compare_table(result).find("\nunseen: "), std::string::npos);
-  EXPECT_NE(compare_html(result, "").find("<td class=\"unseen\">10.0 [9.5, 10.5] unseen</td>"), std::string::npos);
+  EXPECT_NE(compare_html(result, "")->find("<td class=\"unseen\">10.0 [9.5, 10.5] unseen</td>"), std::string::npos);
   const auto json = compare_json(result);
   EXPECT_EQ(json["configs"][1]["quality"][0]["unseen"], "acceptance=typical: nothing is drafted");
   EXPECT_FALSE(json["configs"][0]["quality"][0].contains("unseen"));
@@ -109,47 +107,72 @@ TEST(CompareResults, TableAndJson) {
   EXPECT_EQ(config["memory"]["peak_bytes"], 2000);
 }
 
-TEST(CompareResults, PicturesHaveWholeCharacters) {
-  CompareResult result = three_configs();
-  for (size_t letters = 56; letters < 64; ++letters) {  // a name is cut within a character of two bytes
-    result.configs[1].name = std::string(letters, 'a') + "\x01ééééééééé";
-    const std::string svg = front_picture(result, 0).svg();
-    EXPECT_EQ(svg.find('\x01'), std::string::npos);
-    EXPECT_EQ(nlohmann::json(svg).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).find("\xef\xbf\xbd"),
-              std::string::npos)
-        << letters;
+// The names of the points of a panel, by series.
+std::vector<std::vector<std::string>> names_of(const ChartPanel& panel) {
+  std::vector<std::vector<std::string>> out;
+  for (const ChartSeries& series : panel.series) {
+    out.emplace_back();
+    if (series.mark == ChartMark::points)
+      for (const ChartPoint& point : series.points) out.back().push_back(point.name);
   }
+  return out;
 }
 
-TEST(CompareResults, PicturesAndReport) {
+TEST(CompareResults, TheChartHasTheFrontTheRestAndWhatIsUnseen) {
+  using Names = std::vector<std::vector<std::string>>;
   CompareResult result = three_configs();
-  const std::string svg = front_picture(result, 0).svg();
-  EXPECT_NE(svg.find("name &lt;&amp;&gt; of it"), std::string::npos);
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  for (ConfigResult& config : result.configs) config.quality[0].paired = config.quality[0].interval;
+  Chart chart = front_chart(result, 0);
+  ASSERT_EQ(chart.panels.size(), 2u);
+  EXPECT_EQ(names_of(chart.panels[0]), (Names{{}, {"plain (base)", "kv_format=q8_0"}, {"name <&> of it"}, {}}));
+  EXPECT_EQ(names_of(chart.panels[1]), names_of(chart.panels[0]));
+  EXPECT_EQ(chart.title, "perplexity of toy");
+  EXPECT_EQ(chart.panels[0].y.better, BetterEnd::low);
+  const ChartPoint& small = chart.panels[0].series[1].points[1];
+  EXPECT_DOUBLE_EQ(small.x.value, 11);
+  EXPECT_DOUBLE_EQ(small.y.value, 10.1);
+  EXPECT_DOUBLE_EQ(chart.panels[1].series[1].points[1].x.value, 1250 / 1e6);
+  // No other one is faster, and none is better: the line has the base alone.
+  EXPECT_EQ(chart.panels[0].series[0].points.size(), 1u);
+  result.configs[1].quality[0].unseen = "acceptance=typical: nothing is drafted";
+  EXPECT_EQ(names_of(front_chart(result, 0).panels[0]),
+            (Names{{}, {"plain (base)"}, {"name <&> of it"}, {"kv_format=q8_0"}}));
+  result.configs[1].name = std::string(60, 'a');
+  EXPECT_EQ(front_chart(result, 0).columns, 1);  // long names need the whole width
+  for (ConfigResult& config : result.configs) config.decode.clear(), config.quality.clear();
+  chart = front_chart(result, 0);
+  EXPECT_EQ(names_of(chart.panels[0]), (Names{{}, {}, {}, {}}));
+  EXPECT_TRUE(draw_chart(chart, PictureFormat::svg, PictureTheme::light).ok());
+}
+
+TEST(CompareResults, HeatMapsAndReport) {
+  CompareResult result = three_configs();
   for (int row = 0; row < 2; ++row)
     for (int column = 0; column < 3; ++column) {
-      SuiteFigure cell = figure(0.5, 0, true);
-      cell.suite = "needle";
-      cell.metric = "accuracy@" + std::to_string(128 << column) + "/" + std::to_string(row * 50) + "%";
+      SuiteFigure cell = figure(0.5 + 0.1 * row, 0, true);
+      cell.suite = "perplexity";
+      cell.metric = "perplexity@" + std::to_string(128 << column) + "/" + std::to_string(row * 50) + "%";
       cell.of_group = true;
       for (ConfigResult& config : result.configs) config.quality.push_back(cell);
     }
-  EXPECT_TRUE(heat_map(result.configs[0], "needle", "accuracy").has_value());
-  EXPECT_FALSE(heat_map(result.configs[0], "needle", "speed").has_value());
-  const std::string html = compare_html(result, "millrace compare");
-  EXPECT_EQ(html.find("<script"), std::string::npos);
-  EXPECT_EQ(html.find("src="), std::string::npos);
-  EXPECT_NE(html.find("accuracy@512/50%"), std::string::npos);
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("compare_result." + std::to_string(getpid()) + ".png")).string();
-  const auto written = front_picture(result, 0).write_png(path);
-  ASSERT_TRUE(written.ok()) << written.error().message;
-  EXPECT_GT(std::filesystem::file_size(path), 1000u);
-  std::filesystem::remove(path);
-  EXPECT_FALSE(front_picture(result, 0).write_png("/no/such/folder/x.png").ok());
-  for (ConfigResult& config : result.configs) config.decode.clear(), config.quality.clear();
-  EXPECT_NE(front_picture(result, 0).svg().find("not measured"), std::string::npos);
+  const auto map = heat_panel(result.configs[0], "perplexity", "perplexity");
+  ASSERT_TRUE(map.has_value());
+  EXPECT_EQ(map->heat->rows, (std::vector<std::string>{"0%", "50%"}));
+  EXPECT_EQ(map->heat->columns, (std::vector<std::string>{"128", "256", "512"}));
+  EXPECT_EQ(map->heat->values[1], (std::vector<double>{0.6, 0.6, 0.6}));
+  EXPECT_FALSE(heat_panel(result.configs[0], "perplexity", "speed").has_value());
+  EXPECT_EQ(front_chart(result, 0).panels.size(), 5u);
+  const auto html = compare_html(result, "millrace compare");
+  ASSERT_TRUE(html.ok()) << html.error().message;
+  EXPECT_EQ(html->find("<script"), std::string::npos);
+  EXPECT_EQ(html->find("<link"), std::string::npos);
+  size_t pictures = 0;
+  for (size_t at = 0; (at = html->find("src=\"", at)) != std::string::npos; ++at, ++pictures)
+    EXPECT_EQ(html->substr(at + 5, 20), "data:image/svg+xml,%");
+  EXPECT_EQ(pictures, 10u);  // five panels in light and in dark
+  EXPECT_NE(html->find("perplexity@512/50%"), std::string::npos);
+  EXPECT_NE(html->find("name &lt;&amp;&gt; of it"), std::string::npos);
+  EXPECT_NE(html->find("prefers-color-scheme:dark"), std::string::npos);
 }
 
 }  // namespace

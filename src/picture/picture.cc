@@ -3,130 +3,280 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <filesystem>
+
+#include "base/pending_file.h"
+#include "picture/cairo_library.h"
+#include "picture/panel_drawing.h"
+#include "picture/picture_text.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kPngScale = 2, kPngFontScale = 2;  // a letter is 6 dots wide, so 6 pixels of the SVG
-constexpr double kLetterWidth = 6.0 * kPngFontScale / kPngScale;
-constexpr int kDotsHigh = 7;
-constexpr Colour kPaper{255, 255, 255};
+constexpr double kMargin = 22, kColumnGap = 34, kRowGap = 26, kPngScale = 2;
+constexpr double kTallest = 15000;  // Cairo's images have at most 32767 rows
+constexpr TextStyle kChartTitle{.size = 18, .bold = true, .max_lines = 2};
+constexpr TextStyle kSubtitle{.size = 13, .max_lines = 4};
+constexpr TextStyle kNote{.size = 12, .max_lines = 6};
 
-std::string hex(Colour c) { return fmt::format("#{:02x}{:02x}{:02x}", c.r, c.g, c.b); }
-
-const char* anchor_name(TextAnchor anchor) {
-  switch (anchor) {
-    case TextAnchor::start: return "start";
-    case TextAnchor::middle: return "middle";
-    case TextAnchor::end: return "end";
-  }
-  return "";
+TextStyle within(TextStyle style, double width) {
+  style.max_width = width;
+  return style;
 }
 
-// One character each; what is not ASCII as "?".
-std::string as_ascii(std::string_view text) {
+// A chart whose parts have been measured.
+class ChartDrawing {
+ public:
+  ChartDrawing(const Pen& pen, const Palette& palette, const Chart& chart)
+      : palette_(palette), chart_(chart), width_(chart.width > 200 ? std::min(chart.width, 4000.0) : 200) {
+    const auto most = std::max(1, static_cast<int>(std::min<size_t>(chart.panels.size(), 64)));
+    columns_ = static_cast<size_t>(std::clamp(chart.columns, 1, most));
+    const double gaps = kColumnGap * static_cast<double>(columns_ - 1);
+    panel_width_ = (inner() - gaps) / static_cast<double>(columns_);
+    for (const ChartPanel& panel : chart.panels)
+      panels_.push_back(panel.heat ? make_heat_drawing(pen, palette, panel, panel_width_)
+                                   : make_axes_drawing(pen, palette, panel, panel_width_,
+                                                       std::clamp(chart.plot_height, 40.0, 2000.0)));
+    const auto tall = [&](const std::string& text, const TextStyle& style, double gap) {
+      return text.empty() ? 0 : pen.measure(text, within(style, inner())).height + gap;
+    };
+    title_ = tall(chart.title, kChartTitle, 4);
+    subtitle_ = tall(chart.subtitle, kSubtitle, 4);
+    height_ = kMargin + title_ + subtitle_ + (title_ + subtitle_ > 0 ? 14 : 0);
+    for (size_t first = 0; first < panels_.size(); first += columns_) {
+      rows_.push_back(measure_row(first));
+      height_ += rows_.back().height() + (first > 0 ? kRowGap : 0);
+    }
+    height_ += tall(chart.note, kNote, 14) + kMargin * 0.8;
+  }
+
+  double width() const { return width_; }
+  double height() const { return std::ceil(height_); }
+
+  void draw(Pen& pen) const {
+    pen.set_colour(palette_.paper);
+    pen.box(0, 0, width_, height());
+    double y = kMargin;
+    pen.text(kMargin, y, chart_.title, within(kChartTitle, inner()), palette_.ink);
+    pen.text(kMargin, y + title_, chart_.subtitle, within(kSubtitle, inner()), palette_.soft);
+    y += title_ + subtitle_ + (title_ + subtitle_ > 0 ? 14 : 0);
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      if (row > 0) y += kRowGap;
+      for (size_t i = row * columns_; i < std::min(panels_.size(), (row + 1) * columns_); ++i)
+        panels_[i]->draw(pen, kMargin + (panel_width_ + kColumnGap) * static_cast<double>(i % columns_), y,
+                         rows_[row].head);
+      y += rows_[row].height();
+    }
+    pen.text(kMargin, y + 14, chart_.note, within(kNote, inner()), palette_.soft);
+  }
+
+ private:
+  struct Row {
+    double head = 0, below = 0;
+    double height() const { return head + below; }
+  };
+
+  double inner() const { return width_ - 2 * kMargin; }
+
+  Row measure_row(size_t first) const {
+    Row row;
+    for (size_t i = first; i < std::min(panels_.size(), first + columns_); ++i) {
+      row.head = std::max(row.head, panels_[i]->head_height());
+      row.below = std::max(row.below, panels_[i]->plot_height() + panels_[i]->foot_height());
+    }
+    return row;
+  }
+
+  const Palette& palette_;
+  const Chart& chart_;
+  double width_, height_ = 0, panel_width_ = 0, title_ = 0, subtitle_ = 0;
+  size_t columns_ = 1;
+  std::vector<std::unique_ptr<PanelDrawing>> panels_;
+  std::vector<Row> rows_;
+};
+
+cairo_status_t append(void* out, const unsigned char* data, unsigned length) {
+  static_cast<std::string*>(out)->append(reinterpret_cast<const char*>(data), length);
+  return CAIRO_STATUS_SUCCESS;
+}
+
+// A surface and its context, destroyed together. The surface is finished first, which completes the bytes of a file.
+class CairoSurface {
+ public:
+  CairoSurface(const CairoLibrary& cairo, cairo_surface_t* surface)
+      : cairo_(cairo), surface_(surface), context_(cairo.cairo_create(surface)) {}
+  CairoSurface(const CairoSurface&) = delete;
+  CairoSurface& operator=(const CairoSurface&) = delete;
+  ~CairoSurface() {
+    cairo_.cairo_destroy(context_);
+    cairo_.cairo_surface_destroy(surface_);
+  }
+
+  cairo_surface_t* surface() { return surface_; }
+  cairo_t* context() { return context_; }
+  cairo_status_t finish() {
+    const cairo_status_t drawn = cairo_.cairo_status(context_);
+    cairo_.cairo_surface_finish(surface_);
+    return drawn != CAIRO_STATUS_SUCCESS ? drawn : cairo_.cairo_surface_status(surface_);
+  }
+
+ private:
+  const CairoLibrary& cairo_;
+  cairo_surface_t* surface_;
+  cairo_t* context_;
+};
+
+// Cuts numbers after two decimals, a hundredth of a pixel; Cairo writes six.
+std::string with_short_numbers(std::string_view svg) {
+  std::string out;
+  size_t decimals = 0;  // digits since the last point; 0: not in a fraction
+  for (const char c : svg) {
+    const bool digit = c >= '0' && c <= '9';
+    if (c == '.')
+      decimals = 1;
+    else
+      decimals = digit && decimals > 0 ? decimals + 1 : 0;
+    if (decimals <= 3) out += c;
+  }
+  return out;
+}
+
+// Removes what Cairo writes although it is what every reader assumes; `stroke-miterlimit` is of joints that are not
+// drawn.
+void remove_defaults(std::string& svg) {
+  for (const std::string_view text :
+       {"fill-opacity:1;", "stroke-opacity:1;", "stroke-miterlimit:10;", "fill-rule:nonzero;"})
+    for (size_t at = 0; (at = svg.find(text, at)) != std::string::npos;) svg.erase(at, text.size());
+}
+
+// Removes the number that Cairo gives to a surface, so that equal charts are equal files.
+void remove_surface_id(std::string& svg) {
+  constexpr std::string_view kBefore = "<g id=\"surface";
+  const size_t start = svg.find(kBefore), end = svg.find("\">", start);
+  if (start != std::string::npos && end != std::string::npos) svg.replace(start, end + 2 - start, "<g>");
+}
+
+// Cairo draws text as shapes; a title lets readers' programs and searches find what the picture is about.
+void add_svg_title(std::string& svg, const Chart& chart) {
+  const size_t start = svg.find("<svg"), end = svg.find('>', start);
+  if (start == std::string::npos || end == std::string::npos) return;
+  const std::string title = escape_html(drawable_text(chart.title)), about = escape_html(drawable_text(chart.subtitle));
+  svg.insert(end + 1, fmt::format("\n<title>{}</title>{}", title, about.empty() ? "" : "\n<desc>" + about + "</desc>"));
+}
+
+cairo_surface_t* make_surface(const CairoLibrary& cairo, PictureFormat format, const ChartDrawing& drawing,
+                              std::string& out) {
+  const double width = drawing.width(), height = drawing.height();
+  switch (format) {
+    case PictureFormat::svg: {
+      cairo_surface_t* surface = cairo.cairo_svg_surface_create_for_stream(append, &out, width, height);
+      cairo.cairo_svg_surface_set_document_unit(surface, CAIRO_SVG_UNIT_PX);
+      return surface;
+    }
+    case PictureFormat::pdf: return cairo.cairo_pdf_surface_create_for_stream(append, &out, width, height);
+    case PictureFormat::png: break;
+  }
+  return cairo.cairo_image_surface_create(CAIRO_FORMAT_RGB24, static_cast<int>(std::ceil(width * kPngScale)),
+                                          static_cast<int>(std::ceil(height * kPngScale)));
+}
+
+// What an SVG needs inside of a URL in quotes.
+std::string url_encoded(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x80) out += c;
-    if (byte >= 0xc0) out += '?';
+    const bool plain = c > ' ' && c != '"' && c != '#' && c != '%' && c != '&' && c != '<' && c != '>' && c != '\'' &&
+                       static_cast<unsigned char>(c) < 0x7f;
+    if (plain || c == ' ')
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
 }
 
 }  // namespace
 
-double Picture::text_width(std::string_view text) { return kLetterWidth * static_cast<double>(as_ascii(text).size()); }
-
-void Picture::line(double x0, double y0, double x1, double y1, double thickness, Colour colour) {
-  shapes_.push_back({Shape::Kind::line, x0, y0, x1, y1, thickness, colour});
+Result<PictureFormat> picture_format(const std::string& path) {
+  std::string extension = std::filesystem::path(path).extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (extension == ".png") return PictureFormat::png;
+  if (extension == ".svg") return PictureFormat::svg;
+  if (extension == ".pdf") return PictureFormat::pdf;
+  return Error::user(fmt::format("{}: the name of a picture ends in .png, .svg or .pdf", path));
 }
 
-void Picture::disc(double x, double y, double radius, Colour colour) {
-  shapes_.push_back({Shape::Kind::disc, x, y, radius, 0, 0, colour});
+Result<PictureTheme> find_picture_theme(const std::string& name) {
+  if (name == "light") return PictureTheme::light;
+  if (name == "dark") return PictureTheme::dark;
+  return Error::user(fmt::format("picture theme {}: there are light and dark", name));
 }
 
-void Picture::box(double x, double y, double width, double height, Colour colour) {
-  shapes_.push_back({Shape::Kind::box, x, y, width, height, 0, colour});
+Result<void> check_drawing(const std::string& flag) {
+  if (auto library = cairo_library(); !library.ok())
+    return Error{library.error().kind, fmt::format("{}: {}", flag, library.error().message)};
+  return {};
 }
 
-void Picture::text(double x, double y, const std::string& text, Colour colour, TextAnchor anchor) {
-  shapes_.push_back({Shape::Kind::text, x, y, 0, 0, 0, colour, text, anchor});
+Result<void> check_picture(const std::string& flag, const std::string& path) {
+  if (path.empty()) return {};
+  if (auto format = picture_format(path); !format.ok())
+    return Error{format.error().kind, fmt::format("{} {}", flag, format.error().message)};
+  return check_drawing(flag);
 }
 
-std::string Picture::svg() const {
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" fill=\"{2}\"/>\n",
-      width_, height_, hex(kPaper));
-  for (const Shape& s : shapes_) {
-    switch (s.kind) {
-      case Shape::Kind::line:
-        out += fmt::format(
-            "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" stroke=\"{}\" stroke-width=\"{:g}\" stroke-linecap=\"round\"/>\n",
-            s.x0, s.y0, s.x1, s.y1, hex(s.colour), s.thickness);
-        break;
-      case Shape::Kind::disc:
-        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:g}\" fill=\"{}\"/>\n", s.x0, s.y0, s.x1,
-                           hex(s.colour));
-        break;
-      case Shape::Kind::box:
-        out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", s.x0,
-                           s.y0, s.x1, s.y1, hex(s.colour));
-        break;
-      case Shape::Kind::text:
-        out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\">{}</text>\n", s.x0, s.y0,
-                           anchor_name(s.anchor), hex(s.colour), escape_html(s.text));
-        break;
-    }
-  }
-  return out + "</svg>\n";
-}
-
-Result<void> Picture::write_png(const std::string& path) const {
-  PixelCanvas canvas(width_ * kPngScale, height_ * kPngScale, kPaper);
-  for (const Shape& s : shapes_) {
-    const double x0 = s.x0 * kPngScale, y0 = s.y0 * kPngScale, x1 = s.x1 * kPngScale, y1 = s.y1 * kPngScale;
-    switch (s.kind) {
-      case Shape::Kind::line: canvas.line(x0, y0, x1, y1, s.thickness * kPngScale, s.colour); break;
-      case Shape::Kind::disc: canvas.line(x0, y0, x0, y0, 2 * x1, s.colour); break;
-      case Shape::Kind::box:
-        for (double y = y0; y < y0 + y1; ++y) canvas.line(x0, y, x0 + x1, y, 1, s.colour);
-        break;
-      case Shape::Kind::text: {
-        const std::string text = as_ascii(s.text);
-        const int width = PixelCanvas::text_width(text, kPngFontScale);
-        const int left = s.anchor == TextAnchor::start ? 0 : s.anchor == TextAnchor::middle ? width / 2 : width;
-        canvas.text(static_cast<int>(x0) - left, static_cast<int>(y0) - kDotsHigh * kPngFontScale, text, kPngFontScale,
-                    s.colour);
-        break;
-      }
-    }
-  }
-  return canvas.write_png(path);
-}
-
-double round_step(double span, double count) {
-  const double raw = span / count, power = std::pow(10.0, std::floor(std::log10(raw)));
-  for (const double factor : {5.0, 2.0})
-    if (factor * power <= raw) return factor * power;
-  return power;
-}
-
-std::string escape_html(std::string_view text) {
+Result<std::string> draw_chart(const Chart& chart, PictureFormat format, PictureTheme theme) {
+  MILLRACE_TRY(const CairoLibrary* cairo, cairo_library());
+  const Palette& palette = palette_of(theme);
+  CairoSurface scratch(*cairo, cairo->cairo_image_surface_create(CAIRO_FORMAT_RGB24, 1, 1));
+  const ChartDrawing drawing(Pen(*cairo, scratch.context()), palette, chart);
+  if (drawing.height() > kTallest)
+    return Error::user(
+        fmt::format("picture: {:.0f} pixels tall, more than the {:.0f} that a file can have; draw fewer "
+                    "rows or panels in one picture",
+                    drawing.height(), kTallest));
   std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default:
-        if (static_cast<unsigned char>(c) >= ' ' || c == '\n' || c == '\t') out += c;  // XML has no others
-    }
+  CairoSurface surface(*cairo, make_surface(*cairo, format, drawing, out));
+  if (format == PictureFormat::png) cairo->cairo_scale(surface.context(), kPngScale, kPngScale);
+  if (format == PictureFormat::pdf)
+    cairo->cairo_pdf_surface_set_metadata(surface.surface(), CAIRO_PDF_METADATA_TITLE,
+                                          drawable_text(chart.title).c_str());
+  Pen pen(*cairo, surface.context());
+  drawing.draw(pen);
+  cairo_status_t status = format == PictureFormat::png
+                              ? cairo->cairo_surface_write_to_png_stream(surface.surface(), append, &out)
+                              : CAIRO_STATUS_SUCCESS;
+  if (const cairo_status_t drawn = surface.finish(); status == CAIRO_STATUS_SUCCESS) status = drawn;
+  if (status != CAIRO_STATUS_SUCCESS)
+    return Error::resource(fmt::format("picture: cannot be drawn: {}", cairo->cairo_status_to_string(status)));
+  if (format == PictureFormat::svg) {
+    out = with_short_numbers(out);
+    remove_defaults(out);
+    remove_surface_id(out);
+    add_svg_title(out, chart);
   }
   return out;
+}
+
+Result<void> write_picture(const Chart& chart, const std::string& path, PictureTheme theme) {
+  MILLRACE_TRY(const PictureFormat format, picture_format(path));
+  return write_picture(chart, path, format, theme);
+}
+
+Result<void> write_picture(const Chart& chart, const std::string& path, PictureFormat format, PictureTheme theme) {
+  MILLRACE_TRY(const std::string bytes, draw_chart(chart, format, theme));
+  return write_whole_file(path, bytes);
+}
+
+Result<std::string> picture_html(const Chart& chart) {
+  MILLRACE_TRY(const std::string light, draw_chart(chart, PictureFormat::svg, PictureTheme::light));
+  MILLRACE_TRY(const std::string dark, draw_chart(chart, PictureFormat::svg, PictureTheme::dark));
+  const std::string about = escape_html(drawable_text(chart.title));
+  const auto image = [&](const char* theme, const std::string& svg) {
+    return fmt::format("<img class=\"picture-{}\" alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", theme, about,
+                       url_encoded(svg));
+  };
+  return image("light", light) + image("dark", dark);
 }
 
 }  // namespace millrace

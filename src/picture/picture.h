@@ -1,56 +1,48 @@
-// Picture: a list of lines, discs, boxes and texts, written as SVG or, at twice the size, as PNG.
+// Draws a chart with Cairo and Pango as PNG (twice the chart's size in pixels), SVG or PDF.
 //
-//   x to the right, y downwards, (0, 0) top left, in pixels of the SVG
+//   check_picture("--picture", path)    before the work whose result will be drawn
+//   write_picture(chart, path, theme)   after it
+//
+// Any thread may call; each call draws on its own surface.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "base/result.h"
-#include "picture/pixel_canvas.h"
+#include "picture/chart.h"
+#include "picture/palette.h"
 
 namespace millrace {
 
-enum class TextAnchor : uint8_t { start, middle, end };
+enum class PictureFormat : uint8_t { png, svg, pdf };
 
-class Picture {
- public:
-  Picture(int width, int height) : width_(width), height_(height) {}
+// Returns the format that a file's extension names. Errors: user.
+Result<PictureFormat> picture_format(const std::string& path);
 
-  static constexpr double kTextHeight = 9;  // height of digits
-  static double text_width(std::string_view text);
+// Errors: user ("light" and "dark" exist).
+Result<PictureTheme> find_picture_theme(const std::string& name);
 
-  int width() const { return width_; }
-  int height() const { return height_; }
+// Checks that this machine can draw. `flag`: the option that needs it. Errors: unsupported (Cairo, Pango or a font is
+// missing).
+Result<void> check_drawing(const std::string& flag);
 
-  void line(double x0, double y0, double x1, double y1, double thickness, Colour colour);
-  void disc(double x, double y, double radius, Colour colour);
-  void box(double x, double y, double width, double height, Colour colour);
-  // Draws text. `y`: the baseline. Characters outside of ASCII are drawn as "?" in the PNG.
-  void text(double x, double y, const std::string& text, Colour colour, TextAnchor anchor = TextAnchor::start);
+// Checks that a picture of this name can be drawn; "" needs none. `flag`: the option that names it. Errors: user (the
+// extension), those of check_drawing().
+Result<void> check_picture(const std::string& flag, const std::string& path);
 
-  std::string svg() const;
-  // Errors: user (the file cannot be written).
-  Result<void> write_png(const std::string& path) const;
+// Returns the bytes of the picture. Errors: unsupported (Cairo is missing), user (the chart is too tall for a file).
+Result<std::string> draw_chart(const Chart& chart, PictureFormat format, PictureTheme theme);
 
- private:
-  struct Shape {
-    enum class Kind : uint8_t { line, disc, box, text } kind;
-    double x0, y0, x1, y1;  // disc: x1 is the radius; box: x1, y1 are width and height
-    double thickness = 0;
-    Colour colour;
-    std::string text = {};
-    TextAnchor anchor = TextAnchor::start;
-  };
+// Writes a picture in the format that the file's extension names, or in `format`. Errors: those of picture_format() and
+// draw_chart(), resource (the file cannot be written).
+Result<void> write_picture(const Chart& chart, const std::string& path, PictureTheme theme);
+Result<void> write_picture(const Chart& chart, const std::string& path, PictureFormat format, PictureTheme theme);
 
-  int width_, height_;
-  std::vector<Shape> shapes_;
-};
-
-// Returns the largest step of the form 1, 2 or 5 times a power of ten that divides `span` into at least `count` steps.
-double round_step(double span, double count);
-
-// Escapes text for HTML and SVG.
-std::string escape_html(std::string_view text);
+// Returns two HTML images of the chart, in light and in dark, of which kPictureStyle shows the one that the reader's
+// system prefers. They load nothing.
+Result<std::string> picture_html(const Chart& chart);
+inline constexpr const char* kPictureStyle =
+    "img.picture-light,img.picture-dark{max-width:100%;height:auto}img.picture-dark{display:none}"
+    "@media screen and (prefers-color-scheme:dark){img.picture-light{display:none}img.picture-dark{display:inline}}";
 
 }  // namespace millrace

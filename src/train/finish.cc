@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "picture/picture.h"
 #include "train/loss_plot.h"
 #include "train/story_export.h"
 #include "train/story_sampler.h"
@@ -42,7 +43,10 @@ Result<FinishReport> finish_stories(const FinishOptions& options) {
   MILLRACE_TRY_VOID(
       export_story_gguf(model, spec, {options.name, "A small model that writes simple English stories", report.gguf}));
   MILLRACE_TRY(std::vector<LossPoint> curve, read_loss_csv(out + "/loss.csv"));
-  if (curve.size() >= 2) MILLRACE_TRY_VOID(draw_loss_png(curve, options.name, out + "/loss.png"));
+  if (curve.size() >= 2) {
+    MILLRACE_TRY(const Chart chart, loss_chart(curve, options.name));
+    MILLRACE_TRY_VOID(write_picture(chart, out + "/loss.png", PictureTheme::light));
+  }
   const HeldOutScore score = score_stories(model, encoder, corpus.held_out);
   report.bits_per_byte = score.bits_per_byte();
   report.nats_per_token = score.nats_per_token();

@@ -1,11 +1,12 @@
-// Draws a loss curve: reads a run's loss.csv and writes a PNG with axes, a grid, two lines (training, held-out) and
-// labels. Thread-safety: stateless.
+// The loss curve of a run: reads loss.csv, and describes a chart with two lines, training and held-out. Thread-safety:
+// stateless.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "picture/chart.h"
 
 namespace millrace {
 
@@ -17,6 +18,7 @@ struct LossPoint {
 // Errors: user (the file does not exist), corrupt (a line is not a row of numbers).
 Result<std::vector<LossPoint>> read_loss_csv(const std::string& path);
 
-Result<void> draw_loss_png(const std::vector<LossPoint>& points, const std::string& title, const std::string& path);
+// Errors: user (fewer than two points).
+Result<Chart> loss_chart(const std::vector<LossPoint>& points, const std::string& title);
 
 }  // namespace millrace

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "workload/load_picture.h"
 #include "workload/report.h"
-#include "workload/svg_chart.h"
 
 namespace millrace {
 namespace {
@@ -70,27 +70,56 @@ TEST(Metrics, ErrorsAreCountedByTheirText) {
   EXPECT_EQ(m.errors.at("no token received"), 1);
 }
 
+// The page without its pictures, and the addresses of the pictures, which contain them.
+std::pair<std::string, std::vector<std::string>> without_pictures(std::string html) {
+  std::vector<std::string> pictures;
+  constexpr std::string_view kBefore = "src=\"data:";
+  for (size_t start; (start = html.find(kBefore)) != std::string::npos;) {
+    const size_t end = html.find('"', start + kBefore.size());
+    pictures.push_back(html.substr(start + kBefore.size(), end - start - kBefore.size()));
+    html.erase(start, end + 1 - start);
+  }
+  return {html, pictures};
+}
+
 TEST(Report, IsOneFileWithoutScripts) {
   RequestRecord failed = record(0, {});
   failed.error = "queue <full> & \"closed\"";
   const std::vector<RequestRecord> records = {record(0, {1, 2, 3}), record(5, {6}), failed};
-  const std::string html = replay_report_html({"a<b>", {{"model", "x&y"}}}, records, measure_load(records));
+  const auto report = replay_report_html({"a<b>", {{"model", "x&y"}}}, records, measure_load(records));
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto [html, pictures] = without_pictures(*report);
   EXPECT_NE(html.find("<h1>a&lt;b&gt;</h1>"), std::string::npos);
   EXPECT_NE(html.find("x&amp;y"), std::string::npos);
   EXPECT_NE(html.find("queue &lt;full&gt; &amp; &quot;closed&quot;"), std::string::npos);
-  for (const char* foreign : {"<script", "http:", "https:", "url(", "<link", "nan", "inf\""})
+  for (const char* foreign : {"<script", "http:", "https:", "url(", "<link", "nan", "inf\"", "src=", "<svg"})
     EXPECT_EQ(html.find(foreign), std::string::npos) << foreign;
-  size_t opened = 0, closed = 0;
-  for (size_t at = 0; (at = html.find("<svg", at)) != std::string::npos; ++at) ++opened;
-  for (size_t at = 0; (at = html.find("</svg>", at)) != std::string::npos; ++at) ++closed;
-  EXPECT_EQ(opened, 8u);
-  EXPECT_EQ(closed, 8u);
-  EXPECT_NE(replay_report_html({}, {}, {}).find("</html>"), std::string::npos);  // an empty run has a report, too
+  EXPECT_EQ(pictures.size(), 16u);  // eight charts in light and in dark
+  for (const std::string& svg : pictures) {
+    EXPECT_NE(svg.find("%3C/svg%3E"), std::string::npos);
+    for (const char* foreign : {"script", "https:", "url(", "nan", "inf", "image", "style%3E"})
+      EXPECT_EQ(svg.find(foreign, sizeof("image/svg+xml")), std::string::npos) << foreign;
+  }
+  EXPECT_NE(replay_report_html({}, {}, {})->find("</html>"), std::string::npos);  // an empty run has a report, too
 }
 
-TEST(SvgChart, PointsMatchTheAxes) {
-  const std::string svg = SvgChart{"t", "x", "y", {{"line", {{0, 0}, {10, 100}}, false}}}.svg();
-  EXPECT_NE(svg.find("d=\"M64.0 200.0L606.0 41.9\""), std::string::npos) << svg;
+TEST(LoadPicture, PanelsHaveTheValuesOfTheRun) {
+  const std::vector<RequestRecord> records = {record(0, {1, 2, 3}), record(5, {6}), record(6, {})};
+  const auto panels = load_panels(records, measure_load(records));
+  ASSERT_EQ(panels.size(), 8u);
+  const auto& each = panels[0].series[0].points;
+  ASSERT_EQ(each.size(), 2u);
+  EXPECT_DOUBLE_EQ(each[1].x.value, 5);
+  EXPECT_DOUBLE_EQ(each[1].y.value, 1);
+  double tokens = 0;
+  for (const ChartPoint& p : panels[2].series[0].points) tokens += p.y.value * measure_load(records).seconds / 60;
+  EXPECT_NEAR(tokens, 4, 1e-9);
+  const auto& shares = distribution_of("x", {3, 1, 2}, 0).points;
+  EXPECT_DOUBLE_EQ(shares.front().x.value, 1);
+  EXPECT_DOUBLE_EQ(shares.back().x.value, 3);
+  EXPECT_DOUBLE_EQ(shares[100].x.value, 2);
+  EXPECT_DOUBLE_EQ(shares[100].y.value, 50);
+  EXPECT_TRUE(distribution_of("x", {}, 0).points.empty());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
+#include "picture/chart.h"
 #include "workload/metrics.h"
 
 namespace millrace {
@@ -16,9 +18,13 @@ struct ReportFacts {
   std::vector<std::pair<std::string, std::string>> settings;  // name, value
 };
 
-std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
-                               const LoadMetrics& metrics,
-                               // metrics of a simulation of the run, shown next to the figures
-                               const LoadMetrics* predicted = nullptr);
+// The panels of the report as one chart.
+Chart replay_chart(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics);
+
+// Errors: unsupported (pictures cannot be drawn on this machine).
+Result<std::string> replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
+                                       const LoadMetrics& metrics,
+                                       // metrics of a simulation of the run, shown next to the figures
+                                       const LoadMetrics* predicted = nullptr);
 
 }  // namespace millrace

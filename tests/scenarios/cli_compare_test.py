@@ -64,10 +64,10 @@ class Compare(unittest.TestCase):
             return json.load(file), done
 
     def test_forms(self):
-        html, svg, png = (os.path.join(self.folder, "report." + end) for end in ("html", "svg", "png"))
+        html, svg, png, pdf = (os.path.join(self.folder, "report." + end) for end in ("html", "svg", "png", "pdf"))
         result, done = self.compare("--base", "kv_format=f32", "--with", "kv_format=bf16", "--with", "name=sinks + evictor=streamingllm:sinks=2,window=14",
                                     "--on", "perplexity:32,memory", "--text", self.text,
-                                    "--html", html, "--svg", svg, "--png", png)
+                                    "--html", html, "--svg", svg, "--png", png, "--picture", pdf)
         self.assertEqual([config["name"] for config in result["configs"]], ["kv_format=f32", "kv_format=bf16", "sinks"])
         self.assertEqual(result["rounds"], 2)
         for config in result["configs"]:
@@ -84,9 +84,14 @@ class Compare(unittest.TestCase):
         self.assertIn("| configuration", done.stdout.decode())
         with open(png, "rb") as file:
             self.assertEqual(file.read(4), b"\x89PNG")
-        for path in (html, svg):
-            with open(path, encoding="utf-8") as file:
-                self.assertIn("sinks", file.read())
+        with open(pdf, "rb") as file:
+            self.assertEqual(file.read(5), b"%PDF-")
+        with open(svg, encoding="utf-8") as file:
+            self.assertIn("<title>perplexity of ", file.read())
+        with open(html, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("sinks", text)
+        self.assertEqual(text.count("<img class=\"picture-light\""), text.count("<img class=\"picture-dark\""))
 
     def test_memory_of_formats_with_options(self):
         result, done = self.compare("--with", "kv_format=f16:values=bf16", "--with", "kv_format=f32:values=f16", "--on", "memory")

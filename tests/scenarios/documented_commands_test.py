@@ -173,6 +173,7 @@ class Commands(unittest.TestCase):
             short = small or placed or name in ("prompt.txt", "notes.txt")
             self.write(folder, name, text[:105] if short else text)
         self.write(folder, "prompts.jsonl", '{"prompt": "Once upon a time"}\n')
+        self.write(folder, "needles.json", '{"title": "t", "x": "x", "y": "y", "maps": [{"title": "m", "rows": ["1"], "columns": ["2"], "values": [[0.5]]}]}')
         self.write(folder, "person.json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
         self.write(folder, "keys.json", '{"keys": [{"name": "ops", "key": "plain text", "role": "admin"}]}')
         self.write(folder, "Modelfile", "FROM lab\nSYSTEM You are a pirate.\n")
