@@ -47,7 +47,7 @@ class OptionValues {
 // of the value. Errors: user (unknown or repeated key, wrong type, out of range).
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
 
-// Returns `value` as parse_options() reads it back from a text, whatever characters it has.
+// Returns `value` as parse_options() reads it back from a text. It may have any characters.
 std::string escape_option(std::string_view value);
 
 // Variant for separate names and values; values may contain any character.

@@ -27,7 +27,7 @@ class PrefixCache {
 
   PrefixIndex* index() { return index_.get(); }                  // null: switched off
   PrefixStore* store() { return store_.get(); }                  // null: evicted blocks are lost
-  double fetched_fraction() const { return fetched_fraction_; }  // of a prompt's blocks that the store has
+  double fetched_fraction() const { return fetched_fraction_; }  // the part of a prompt's stored blocks that is loaded
   int64_t block_tokens() const { return block_tokens_; }
   // Models with recurrent layers: a prefix continues a stream only behind a multiple of the stride whose state was
   // copied. False: blocks alone continue it, and the stride is that of blocks.

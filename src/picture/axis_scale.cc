@@ -77,7 +77,7 @@ std::vector<double> axis_ticks(const AxisScale& scale, int count) {
   const double step = round_step(scale.high - scale.low, count);
   const double first = std::ceil(scale.low / step - 1e-9), last = std::floor(scale.high / step + 1e-9);
   std::vector<double> out;
-  // A span that is tiny next to its values has no ticks that a double can tell apart.
+  // A span that is tiny next to its values has no ticks that doubles could distinguish.
   for (double i = first; i <= last && out.size() <= static_cast<size_t>(count); ++i) out.push_back(i * step);
   if (out.empty()) out.push_back((scale.low + scale.high) / 2);
   return out;

@@ -98,7 +98,7 @@ void Pen::marker(Marker kind, double x, double y, double radius, Colour colour, 
   hollow = hollow || kind == Marker::ring;
   set_colour(hollow ? paper : colour);
   cairo_.cairo_fill_preserve(context_);
-  set_colour(hollow ? colour : paper);  // a rim of paper keeps overlapping markers apart
+  set_colour(hollow ? colour : paper);  // a rim of paper separates overlapping markers
   set_line(hollow ? 2 : 1);
   cairo_.cairo_stroke(context_);
 }

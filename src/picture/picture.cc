@@ -180,7 +180,7 @@ cairo_surface_t* make_surface(const CairoLibrary& cairo, PictureFormat format, c
                                           static_cast<int>(std::ceil(height * kPngScale)));
 }
 
-// What an SVG needs inside of a URL in quotes.
+// Encodes the characters of an SVG that a URL in quotes must not have.
 std::string url_encoded(std::string_view text) {
   std::string out;
   for (const char c : text) {

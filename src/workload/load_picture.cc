@@ -19,7 +19,7 @@ struct RunTimeline {
 
 using WindowValues = std::vector<std::vector<double>>;
 
-// What the panels over time and the distributions are drawn from.
+// Values that the panels over time and the distributions show.
 struct LoadSamples {
   WindowValues ttft = WindowValues(kWindows), itl = WindowValues(kWindows);  // seconds, milliseconds
   std::vector<double> tokens = std::vector<double>(kWindows), in_flight = tokens, arrivals = tokens;
