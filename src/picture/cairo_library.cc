@@ -29,7 +29,7 @@ Result<CairoLibrary> load_library(const LibraryOpener& open) {
   for (size_t i = 0; i < handles.size(); ++i) {
     handles[i] = open(kFiles[i]);
     if (!handles[i])
-      return Error::unsupported(fmt::format("picture: {} is not on this machine{}", kFiles[i], kInstall));
+      return Error::unsupported(fmt::format("pictures need {}, which is not on this machine{}", kFiles[i], kInstall));
   }
   CairoLibrary library;
   const char* missing = nullptr;
@@ -45,7 +45,7 @@ Result<CairoLibrary> load_library(const LibraryOpener& open) {
 #undef MILLRACE_CAIRO_FUNCTION
   if (missing)
     return Error::unsupported(fmt::format(
-        "picture: Cairo and Pango on this machine are too old, they have no {}; cairo 1.16 and pango 1.44 do{}",
+        "Cairo and Pango on this machine are too old for pictures, they have no {}; cairo 1.16 and pango 1.44 do{}",
         missing, kInstall));
   return library;
 }
@@ -61,7 +61,7 @@ Result<void> check_font(const CairoLibrary& cairo) {
   if (font) cairo.g_object_unref(font);
   cairo.g_object_unref(context);
   if (font) return {};
-  return Error::unsupported(fmt::format("picture: this machine has no font{}", kInstall));
+  return Error::unsupported(fmt::format("pictures need a font, and this machine has none{}", kInstall));
 }
 
 Result<CairoLibrary> load_checked(const LibraryOpener& open) {
