@@ -14,19 +14,21 @@ TEST(CapiOptions, SetsFieldsOfEveryType) {
 
   const auto engine = engine_options({{"max_streams", "2"},
                                       {"no_prefix_cache", "true"},
-                                      {"kv_ssd_fetch", "0.5"},
+                                      {"state_stride", "128"},
                                       {"lora", "a=/a"},
                                       {"lora", "b=/b"},
                                       {"use", "kv_format=f32"},
+                                      {"use", "store=ssd:path=a,order=importance,fetch=0.5"},
                                       {"use", "policy=vtc"}});
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   EXPECT_EQ(engine->engine.max_streams, 2);
   EXPECT_FALSE(engine->engine.prefix_cache);
-  EXPECT_EQ(engine->engine.kv_ssd_fetch, 0.5);
+  EXPECT_EQ(engine->engine.state_stride, 128);
+  EXPECT_EQ(engine->engine.kv_store, "ssd:path=a,order=importance,fetch=0.5");
   EXPECT_EQ(engine->engine.adapters, (std::vector<std::string>{"a=/a", "b=/b"}));
   EXPECT_EQ(engine->engine.kv_format, "f32");
   EXPECT_EQ(engine->engine.policy, "vtc");
-  EXPECT_EQ(engine->applied.size(), 2u);
+  EXPECT_EQ(engine->applied.size(), 3u);
 }
 
 TEST(CapiOptions, SetsARequest) {
