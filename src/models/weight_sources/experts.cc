@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 #include "base/memory_accounts.h"
@@ -65,7 +66,7 @@ class ExpertWeights final : public WeightSource {
   }
 
   void prefetch(WeightUnit of) override { store_->prefetch(unit(of)); }
-  int64_t router_guesses() const override { return guess_ == Guess::router ? guesses_ : 0; }
+  int64_t router_guesses() const override { return guess_ == Guess::router && guesses_pay() ? guesses_ : 0; }
   std::optional<WeightFigures> figures() const override { return store_->figures(); }
 
  private:
@@ -96,13 +97,19 @@ class ExpertWeights final : public WeightSource {
     if (guess_ == Guess::pairs) {
       const std::lock_guard lock(mutex_);
       pairs_.observe(layer, experts);
+      if (!guesses_pay()) return store_->begin(units, next);
       for (int32_t expert : pairs_.guess(layer, experts, static_cast<size_t>(guesses_)))
         next.push_back(unit({layer + 1, expert}));
     }
     return store_->begin(units, next);
   }
 
+  // Wrong guesses cost reads that others wait for. While most of them are wrong, some are still made, to notice when
+  // they no longer are.
+  bool guesses_pay() const { return store_->right_expectations() >= 0.4 || asked_++ % 16 == 0; }
+
   std::unique_ptr<UnitStore> store_;
+  mutable std::atomic<uint64_t> asked_{0};
   const Guess guess_;
   const int64_t guesses_;
   std::vector<size_t> first_;  // by layer: the unit of its first expert

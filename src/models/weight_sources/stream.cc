@@ -24,12 +24,13 @@ struct StreamPlan {
   std::vector<char> kept;  // by layer
   int64_t capacity = 0;    // bytes that the others share
   int64_t bytes = 0;       // of all memory
+  int64_t ahead = 0;       // layers read ahead
 };
 
 // With `count` layers kept.
 StreamPlan plan_of(const WeightPlaces& places, int64_t count, int64_t ahead) {
   const auto layers = std::ssize(places.layers);
-  StreamPlan plan{.kept = std::vector<char>(places.layers.size())};
+  StreamPlan plan{.kept = std::vector<char>(places.layers.size()), .ahead = ahead};
   plan.bytes = UnitStore::bytes_of(places.others);
   int64_t largest = 0, streamed = 0;
   for (int64_t i = 0; i < layers; ++i) {
@@ -47,18 +48,21 @@ StreamPlan plan_of(const WeightPlaces& places, int64_t count, int64_t ahead) {
   return plan;
 }
 
-// Keeps as many layers as `limit` bytes allow, or as the option `resident` says.
+// Keeps as many layers as `limit` bytes allow, or as the option `resident` says. If not even one that runs and those
+// that are read ahead fit, fewer are read ahead, unless the option `ahead` says how many.
 Result<StreamPlan> plan_stream(const WeightPlaces& places, const OptionValues& options, int64_t limit) {
-  const int64_t ahead = options.integer("ahead"), layers = std::ssize(places.layers);
+  const int64_t layers = std::ssize(places.layers);
+  int64_t ahead = options.integer("ahead");
   const bool given = options.given("resident");
   int64_t count = given ? std::min(layers, options.integer("resident")) : layers;
   StreamPlan plan = plan_of(places, count, ahead);
   while (!given && plan.bytes > limit && count > 0) plan = plan_of(places, --count, ahead);
+  while (!options.given("ahead") && plan.bytes > limit && ahead > 0) plan = plan_of(places, count, --ahead);
   if (plan.bytes <= limit) return plan;
   return Error::resource(fmt::format(
-      "{} layers in memory, {} read ahead and the head need {}, and weights may have {}; raise the limit, or lower "
-      "'ahead'{}",
-      count, ahead, format_bytes(plan.bytes), format_bytes(limit), given ? " or 'resident'" : ""));
+      "{} layers in memory, {} read ahead and the head need {}, and weights may have {}; raise the limit{}{}", count,
+      ahead, format_bytes(plan.bytes), format_bytes(limit), ahead > 0 ? ", or lower 'ahead'" : "",
+      given ? ", or lower 'resident'" : ""));
 }
 
 Result<StreamPlan> plan_with_options(WeightPlaces& places, const OptionValues& options, int64_t limit) {
@@ -131,8 +135,7 @@ Result<PlacedWeights> stream_source(WeightFile file, WeightPlaces places, const 
   MILLRACE_TRY(auto made,
                UnitStore::create(std::move(file), std::move(units), store, std::make_unique<CircleOrder>(layers)));
   const uint8_t* packed = made->packed();
-  return PlacedWeights{std::make_unique<StreamWeights>(std::move(made), std::move(plan.kept), options.integer("ahead")),
-                       packed};
+  return PlacedWeights{std::make_unique<StreamWeights>(std::move(made), std::move(plan.kept), plan.ahead), packed};
 }
 
 }  // namespace

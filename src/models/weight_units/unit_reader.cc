@@ -114,7 +114,7 @@ bool UnitStore::make_room(size_t incoming, bool demanded) {
 void UnitStore::evict(size_t u) {
   Held& unit = units_[u];
   unit.state = State::absent;
-  unit.expected = false;
+  if (std::exchange(unit.expected, false)) right_ = (1 - kNewShare) * right_;
   used_ -= unit.bytes;
   for (const Extent& extent : unit.extents) memory_.give_back(extent.begin, extent.bytes);
   order_->left(u);

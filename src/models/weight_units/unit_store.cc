@@ -172,8 +172,11 @@ Result<int64_t> UnitStore::begin(std::span<const size_t> all, std::span<const si
   }
   expect(all.subspan(count), next);
   if (turn.owns_lock()) MILLRACE_TRY_VOID(wait_for(units, lock, until));
-  for (size_t u : units)
-    if (std::exchange(units_[u].expected, false)) ++figures_.prefetched_used;
+  for (size_t u : units) {
+    if (!std::exchange(units_[u].expected, false)) continue;
+    ++figures_.prefetched_used;
+    right_ = (1 - kNewShare) * right_ + kNewShare;
+  }
   return static_cast<int64_t>(count);
 }
 

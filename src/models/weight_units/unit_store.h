@@ -16,6 +16,7 @@
 // results: a unit's bytes are those of the file, or the lease fails.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -65,6 +66,8 @@ class UnitStore {
   void end(size_t unit);
   void prefetch(size_t unit);
   WeightFigures figures() const;
+  // The share of the units read ahead lately that passes used, from 0 to 1.
+  double right_expectations() const { return right_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -85,6 +88,7 @@ class UnitStore {
     std::optional<Error> failing;  // error of the present read
     std::optional<Error> error;    // error of the last read, for the pass that waits
   };
+  static constexpr double kNewShare = 1.0 / 32;  // share of the newest unit in right_
   struct Flight {
     size_t unit = 0;
     uint32_t piece = 0;
@@ -127,6 +131,7 @@ class UnitStore {
   std::deque<size_t> reading_;             // in the order in which their pieces are started
   int64_t used_ = 0;                       // bytes of units that are not kept
   WeightFigures figures_;
+  std::atomic<double> right_{1.0};
   Clock::time_point busy_since_;
   bool stop_ = false;
   std::thread thread_;
