@@ -15,6 +15,7 @@
 #include "command.h"
 #include "durations.h"
 #include "interrupt.h"
+#include "kv/tiers/disk_speed.h"
 #include "model_flags.h"
 #include "picture_flags.h"
 #include "progress.h"
@@ -34,9 +35,11 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf --kernel none --kernel fused:parts=none   two ways to compute, in turns
   millrace bench -p 64 -n 64 --parallel 1,16 --speculate ngram --speculate suffix   what drafters gain over plain decoding
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
+  millrace bench --roof --disk model.gguf           how fast the disk with this file is
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kDiskPiece = int64_t{1} << 20, kDiskDepth = 16;  // as weights are read
 constexpr int64_t kLargerThanCaches = int64_t{64} << 20;
 
 struct BenchFlags {
@@ -52,7 +55,8 @@ struct BenchFlags {
   int64_t shared = 0;
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false, wide = false;
-  std::string calibrate_disk;
+  std::string calibrate_disk, disk;
+  ModelFlags places;  // --resident-layers, --place, --mlock
   std::vector<std::string> speculate;
   std::string speculate_prompts, draft_length = "auto";
   PictureFlags picture;
@@ -130,7 +134,12 @@ BenchRoof measure_roof(int threads, const LanguageModel& model) {
   const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
   const double gb_per_s = step < kLargerThanCaches ? measure_cache_bandwidth(pool, each, 0.1)
                                                    : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
-  return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
+  BenchRoof roof{gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
+  const Model& weights = *model.parts().model;
+  if (!weights.source() || !weights.source()->figures()) return roof;
+  if (const auto disk = measure_disk_speed(weights.cache_path(), kDiskPiece, kDiskDepth, 0.5); disk.ok())
+    roof.disk_gb_per_s = disk->gb_per_s;
+  return roof;
 }
 
 // -u, --parallel and -d bound the measured steps; -o names the output file.
@@ -219,9 +228,12 @@ Result<int> run(BenchFlags flags) {
   if (!flags.speculate.empty()) return run_speculate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
     return Error::user(fmt::format("-o: must be md, csv, json or jsonl, got {}", o));
+  if (!flags.disk.empty() && !flags.roof) return Error::user("--disk: belongs to --roof");
+  if (flags.roof && !flags.disk.empty())
+    return run_bench_disk(flags.disk, flags.json || flags.output.starts_with("json"));
   if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
-  ModelFlags model_flags;
+  ModelFlags model_flags = flags.places;
   model_flags.path = flags.model;
   model_flags.memory = flags.memory;
   model_flags.context = 1;
@@ -286,6 +298,16 @@ void add_speculate_flags(CLI::App* command, BenchFlags& flags) {
                    "With --speculate: auto, as much of a draft as pays; or fixed, all of it")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "fixed"}));
+}
+
+void add_roof_flags(CLI::App* command, BenchFlags& flags) {
+  command->add_flag(
+      "--roof", flags.roof,
+      "Measure the limits of the machine instead of a model, with one thread and with all (or -t); memory "
+      "is read with and without software prefetch, and the better result is used");
+  command->add_option("--disk", flags.disk,
+                      "With --roof: measure how fast this file, such as a model, is read from its disk, past the page "
+                      "cache, by the number of reads in flight");
 }
 
 }  // namespace
@@ -366,12 +388,10 @@ void add_bench_command(CLI::App& app) {
       ->add_option("--shared-prefix", flags->shared,
                    "First tokens of the context (-d) that all streams share, in whole blocks")
       ->check(tokens);
+  flags->places.add_places_to(command);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   add_output_flags(command, *flags);
-  command->add_flag(
-      "--roof", flags->roof,
-      "Measure the limits of the machine instead of a model, with one thread and with all (or -t); memory "
-      "is read with and without software prefetch, and the better result is used");
+  add_roof_flags(command, *flags);
   command->add_flag(
       "--calibrate", flags->calibrate,
       "Measure steps of up to -u tokens, --parallel streams [16] and -d tokens of context [2048], and fit a "

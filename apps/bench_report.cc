@@ -104,10 +104,51 @@ std::string csv_field(const nlohmann::ordered_json& value) {
   return out + "\"";
 }
 
+// The reads of a weight source, in all repetitions.
+nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& result, const BenchRoof& roof) {
+  if (!result.disk) return nullptr;
+  const WeightFigures& disk = *result.disk;
+  const auto ratio = [](int64_t part, int64_t all) {
+    return all > 0 ? nlohmann::ordered_json(static_cast<double>(part) / static_cast<double>(all))
+                   : nlohmann::ordered_json();
+  };
+  const int64_t ns = std::accumulate(result.samples_ns.begin(), result.samples_ns.end(), int64_t{0});
+  const double gb_per_s = static_cast<double>(disk.bytes_read) / static_cast<double>(ns);
+  const auto of_roof = [&](double value) {
+    return roof.disk_gb_per_s > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  return {{"io", disk.io},
+          {"direct", disk.direct},
+          {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
+          {"gb_per_s", gb_per_s},
+          {"roof_gb_per_s", of_roof(roof.disk_gb_per_s)},
+          {"roof_fraction", of_roof(gb_per_s / roof.disk_gb_per_s)},
+          {"busy_fraction", ratio(disk.read_ns, ns)},
+          {"wait_fraction", ratio(disk.wait_ns, ns)},
+          {"hit_ratio", ratio(disk.hits, disk.hits + disk.misses)},
+          {"prefetch_accuracy", ratio(disk.prefetched_used, disk.prefetched)},
+          {"kept_bytes", disk.kept_bytes},
+          {"cache_bytes", disk.cache_bytes}};
+}
+
+void print_disk(const nlohmann::ordered_json& disk) {
+  const auto percent = [](const nlohmann::ordered_json& value) {
+    return value.is_null() ? std::string("-") : fmt::format("{:.0f} %", 100 * value.get<double>());
+  };
+  const std::string roof = disk["roof_gb_per_s"].is_null()
+                               ? std::string()
+                               : fmt::format(", {} of the disk's {:.2f} GB/s", percent(disk["roof_fraction"]),
+                                             disk["roof_gb_per_s"].get<double>());
+  fmt::print("{:>26} weights: {:.1f} MB read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n",
+             "", disk["bytes_per_token"].get<double>() * 1e-6, disk["gb_per_s"].get<double>(), roof,
+             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]));
+}
+
 }  // namespace
 
 void BenchRoof::raise_to(const BenchRoof& other) {
   gb_per_s = std::max(gb_per_s, other.gb_per_s);
+  disk_gb_per_s = std::max(disk_gb_per_s, other.disk_gb_per_s);
   peaks.f32_gflop_per_s = std::max(peaks.f32_gflop_per_s, other.peaks.f32_gflop_per_s);
   peaks.bf16_gflop_per_s = std::max(peaks.bf16_gflop_per_s, other.peaks.bf16_gflop_per_s);
   peaks.int8_gop_per_s = std::max(peaks.int8_gop_per_s, other.peaks.int8_gop_per_s);
@@ -213,6 +254,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"roof_f32_gflop_per_s", of_roof(roof.peaks.f32_gflop_per_s)},
           {"roof_bf16_gflop_per_s", of_roof(roof.peaks.bf16_gflop_per_s)},
           {"roof_int8_gop_per_s", of_roof(roof.peaks.int8_gop_per_s)},
+          {"disk", disk_json(test, result, roof)},  // null unless weights are read from the disk
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 
@@ -269,6 +311,7 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
                "", 100 * record["read_fraction"].get<double>(), 100 * quartiles[0].get<double>(),
                100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
   }
+  if (output_ == "md" && !record["disk"].is_null()) print_disk(record["disk"]);
   if (output_ == "md" && !record["times_first"].is_null()) {
     const auto& quartiles = record["times_first_quartiles"];
     fmt::print("{:>26} {:.3f} times the speed of the first (quartiles {:.3f} to {:.3f})\n", "",

@@ -15,6 +15,7 @@ namespace millrace {
 struct BenchRoof {
   double gb_per_s = 0;
   ComputePeaks peaks;
+  double disk_gb_per_s = 0;  // rate of the disk with the weights; 0: not measured
 
   void raise_to(const BenchRoof& other);  // takes the maximum of each figure
 };

@@ -11,6 +11,7 @@
 #include "bench_report.h"
 #include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
+#include "kv/tiers/disk_speed.h"
 #include "progress.h"
 
 namespace millrace {
@@ -112,6 +113,25 @@ Result<int> run_bench_roof(const std::vector<int>& threads, bool json) {
     print_json(roofs, isa);
   else
     print_table(roofs, isa);
+  return 0;
+}
+
+Result<int> run_bench_disk(const std::string& path, bool json) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  nlohmann::ordered_json out = {{"file", path}, {"piece_bytes", kPiece}};
+  if (!json)
+    fmt::print("| {:>15} | {:>6} | {:>8} | {:>6} |\n| {:->15} | {:->6} | {:-<8} | {:-<6} |\n", "reads in flight",
+               "GB/s", "calls", "direct", ":", ":", "", "");
+  for (const int64_t depth : {1, 2, 4, 8, 16, 32}) {
+    MILLRACE_TRY(const ReadSpeed speed, measure_disk_speed(path, kPiece, depth, 0.5));
+    if (json)
+      out["depths"].push_back(
+          {{"depth", depth}, {"gb_per_s", speed.gb_per_s}, {"io", speed.io}, {"direct", speed.direct}});
+    else
+      fmt::print("| {:>15} | {:>6.2f} | {:>8} | {:>6} |\n", depth, speed.gb_per_s, speed.io,
+                 speed.direct ? "yes" : "no");
+  }
+  if (json) fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return 0;
 }
 

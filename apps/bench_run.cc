@@ -92,6 +92,9 @@ class BenchStreams {
   }
 
   const EvictionRule* rule() const { return rule_.get(); }
+  const WeightSource* source() const { return model_.parts().model->source(); }
+  // Why the last prefill() or decode() stopped.
+  Error stopped() const { return failure_.value_or(Error::cancelled("bench: interrupted")); }
 
   // No token is stored any longer. Without an evictor this changes nothing.
   void begin_again(const BenchTest& test) {
@@ -242,6 +245,10 @@ class BenchStreams {
 
   bool flush(const std::function<bool(int64_t)>& passed) {
     runner_->forward();
+    if (auto read = runner_->take_failure(); !read.ok()) {
+      failure_ = read.error();
+      return false;
+    }
     evict();
     const int64_t tokens = runner_->tokens();
     start();
@@ -253,6 +260,7 @@ class BenchStreams {
   std::unique_ptr<ModelRunner> runner_;
   std::optional<EvictionObserver> observer_;
   std::vector<Evicted> evictions_;
+  std::optional<Error> failure_;
   std::vector<MemoryHold> memory_;             // beside the runner's own
   std::vector<BlockId> blocks_;                // [streams, stream_blocks]
   std::vector<std::vector<BlockId>> windows_;  // of the further groups of layers
@@ -268,7 +276,7 @@ Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int
   double all = 0;
   for (int64_t i = 0; i < count; ++i) {
     const auto start = Clock::now();
-    if (!streams.decode(first + i, 1, passed)) return Error::cancelled("bench: interrupted");
+    if (!streams.decode(first + i, 1, passed)) return streams.stopped();
     const double step = std::chrono::duration<double>(Clock::now() - start).count();
     all += step;
     result.reads_gb_per_s.push_back(reads.once());
@@ -276,6 +284,16 @@ Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int
                                     result.reads_gb_per_s.back());
   }
   return all;
+}
+
+// The counts of a weight source since `before`, added to `sum`.
+WeightFigures reads_since(const WeightFigures& before, WeightFigures after, const WeightFigures& sum) {
+  for (int64_t WeightFigures::*figure :
+       {&WeightFigures::bytes_read, &WeightFigures::reads, &WeightFigures::hits, &WeightFigures::misses,
+        &WeightFigures::wait_ns, &WeightFigures::read_ns, &WeightFigures::prefetched, &WeightFigures::prefetched_used,
+        &WeightFigures::failed})
+    after.*figure += sum.*figure - before.*figure;
+  return after;
 }
 
 // A test that is ready to be repeated.
@@ -294,8 +312,8 @@ class PreparedTest {
     for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
       const int64_t count = std::min(test.prompt, test.batch_tokens), first = out.rule() ? 0 : test.depth;
       out.streams_->begin_again(test);
-      if (count > 0 && !out.streams_->prefill(first, count, quiet)) return stopped();
-      if (test.generate > 0 && !out.streams_->decode(first + (out.rule() ? count : 0), 1, quiet)) return stopped();
+      if (count > 0 && !out.streams_->prefill(first, count, quiet)) return out.stopped();
+      if (test.generate > 0 && !out.streams_->decode(first + (out.rule() ? count : 0), 1, quiet)) return out.stopped();
     }
     out.result_.work = bench_work(model, test, out.rule());
     MILLRACE_TRY_VOID(out.fill_context(quiet));
@@ -308,6 +326,8 @@ class PreparedTest {
   Result<void> repeat(const Passed& passed) {
     if (!result_.samples_ns.empty() && rule())  // the last repetition has moved and dropped what it was given
       MILLRACE_TRY_VOID(fill_context([&](int64_t) { return passed(0); }));
+    const WeightSource* const source = streams_->source();
+    const auto before = source ? source->figures() : std::nullopt;
     const auto start = Clock::now();
     double seconds = 0;
     if (reads_) {
@@ -318,6 +338,7 @@ class PreparedTest {
       seconds = std::chrono::duration<double>(Clock::now() - start).count();
     }
     result_.samples_ns.push_back(std::max<int64_t>(1, std::llround(seconds * 1e9)));
+    if (before) result_.disk = reads_since(*before, *source->figures(), result_.disk.value_or(WeightFigures{}));
     return {};
   }
 
@@ -326,7 +347,7 @@ class PreparedTest {
  private:
   using Clock = std::chrono::steady_clock;
 
-  static Error stopped() { return Error::cancelled("bench: interrupted"); }
+  Error stopped() const { return streams_->stopped(); }
   const EvictionRule* rule() const { return streams_->rule(); }
 
   // The tokens before those that are timed. They are kept: repetitions overwrite only what follows.

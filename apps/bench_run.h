@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/enum_table.h"
 #include "flow/batch.h"
 #include "kv/token_evictor.h"
+#include "models/weight_source.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -52,6 +54,7 @@ struct BenchResult {
   BenchWork work;                      // work of one repetition
   std::vector<double> reads_gb_per_s;  // with `beside`: the plain read after each step ...
   std::vector<double> read_fractions;  // ... and the share of its rate that the step reached
+  std::optional<WeightFigures> disk;   // reads of weights in all repetitions; {}: none
   std::vector<double> times_first;     // for tests in turns: by repetition, the first test's time over this one's
 };
 

@@ -69,7 +69,6 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--cache-reuse", ForeignKind::ignored, Takes::one, "prefixes are reused by whole blocks"},
     {"--mmap", ForeignKind::ignored, Takes::none, kAlwaysOn},
     {"--no-mmap", ForeignKind::ignored, Takes::none, "weights are packed in memory after they are mapped"},
-    {"--mlock", ForeignKind::refused, Takes::none, "limit memory with --memory, which is taken at the start"},
     {"-cnv", ForeignKind::refused, Takes::none, "use millrace chat"},
     {"--conversation", ForeignKind::refused, Takes::none, "use millrace chat"},
     {"-no-cnv", ForeignKind::ignored, Takes::none, "run continues a text"},

@@ -31,6 +31,7 @@ void ModelFlags::add_to(CLI::App* command) {
       "Store the packed weights in a file (=PATH; default: next to the model) and start from it next time");
   command->add_flag("--verify-packed-cache", verify_packed_cache,
                     "Compare the packed file with the model's files in addition to its checksums");
+  add_places_to(command);
 }
 
 void ModelFlags::add_memory_to(CLI::App* command) {
@@ -74,9 +75,13 @@ Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<App
   options.verify_packed_cache = verify_packed_cache;
   options.pack_in_background = pack == "background";
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
-  if (!use) return options;
+  if (!use) {
+    options.weights = placed(options.weights);
+    return options;
+  }
   MILLRACE_TRY(const auto uses, use->get());
   MILLRACE_TRY(const auto done, apply_uses(uses, options));
+  options.weights = placed(options.weights);
   if (applied) applied->insert(applied->end(), done.begin(), done.end());
   return options;
 }

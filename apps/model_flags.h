@@ -20,14 +20,19 @@ struct ModelFlags {
   int64_t context = 0;
   std::string packed_cache;  // "": none, "true": default path, otherwise the path
   bool verify_packed_cache = false;
-  std::string pack = "load";  // or "background"
-  std::string chat_template;  // its text; "": the model's own
-  std::string memory;         // "8G"; "": no budget
+  std::string pack = "load";        // or "background"
+  std::string chat_template;        // its text; "": the model's own
+  std::string memory;               // "8G"; "": no budget
+  int64_t resident_layers = -1;     // -1: not given
+  std::vector<std::string> places;  // PATTERN=memory or PATTERN=disk
+  bool mlock = false;
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
   void add_with_text_to(CLI::App* command, std::string* file);  // -m, -t, --memory and -f, the text to read
   void add_pack_to(CLI::App* command);                          // --pack, which is then "background" unless given
+  // --resident-layers, --place and --mlock: short for options of the family weights.
+  void add_places_to(CLI::App* command);
   // Returns the flags with the path of the model on this machine. Settings that a model of the store has are added
   // where no flag says otherwise.
   Result<ModelFlags> found() const;
@@ -43,6 +48,8 @@ struct ModelFlags {
   // Loads the model, with a progress bar if stderr is a terminal.
   Result<std::shared_ptr<const LanguageModel>> load(const UseFlag* use = nullptr,
                                                     std::vector<AppliedTechnique>* applied = nullptr) const;
+  // `weights`, NAME[:key=value,...], with the options that --resident-layers, --place and --mlock stand for.
+  std::string placed(const std::string& weights) const;
   // The model with this context, and the first tokens of the text in a file, at most `most`.
   struct WithText {
     std::shared_ptr<const LanguageModel> model;

@@ -124,6 +124,20 @@ struct StateCacheStats {
   int64_t hits = 0;        // prompts that continued from a copy
 };
 
+// Reads of weights from the disk by the model's weight source, for all engines of the model; see
+// docs/larger-than-memory.md.
+struct WeightReadStats {
+  int64_t bytes_read = 0;       // without those of the start
+  int64_t hits = 0;             // layers or experts that were in memory when a step needed them
+  int64_t misses = 0;           // layers or experts that a step waited for
+  double wait_seconds = 0;      // for those
+  int64_t prefetched = 0;       // layers or experts that were read before a step needed them
+  int64_t prefetched_used = 0;  // prefetched ones that a step used before they left memory
+  int64_t failed = 0;           // reads that failed
+  int64_t kept_bytes = 0;       // bytes of weights that stay in memory; 0: the source does not count
+  int64_t cache_bytes = 0;      // bytes of the memory that the others share
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -161,6 +175,7 @@ struct EngineStats {
   int64_t flat_rows = 0;       // those of attention_rows that were flat and so read both parts of keys and values
   PrefixCacheStats prefix;
   KvStoreStats store;
+  WeightReadStats weights;
   int64_t memory_budget = 0;      // LoadOptions::memory
   std::vector<MemoryUse> memory;  // memory of the model and all its engines
 };

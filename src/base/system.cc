@@ -114,6 +114,14 @@ bool set_direct_io(int fd, bool direct) {
 #endif
 }
 
+void drop_cached_pages(int fd, int64_t begin, int64_t bytes) {
+#if defined(__linux__)
+  ::posix_fadvise(fd, begin, bytes, POSIX_FADV_DONTNEED);
+#else
+  (void)fd, (void)begin, (void)bytes;
+#endif
+}
+
 bool sync_data(int fd) {
 #if defined(__linux__)
   return ::fdatasync(fd) == 0;

@@ -41,6 +41,8 @@ int64_t modified_ns(const struct stat& info);  // since the epoch
 bool reserve_file_space(int fd, int64_t bytes, bool by_writing);
 // Returns true if reads and writes now bypass the page cache; false if the file system cannot.
 bool set_direct_io(int fd, bool direct);
+// Asks the system to drop bytes [begin, begin + bytes) of a file that is only read from the page cache.
+void drop_cached_pages(int fd, int64_t begin, int64_t bytes);
 // Writes the file's data to the disk, and the attributes that are needed to read the data.
 bool sync_data(int fd);
 // Creates a file like mkstemp(), with close-on-exec. Returns -1 with errno set.

@@ -4,6 +4,7 @@
 
 #include "base/start_thread.h"
 #include "engine/engine_state.h"
+#include "models/weight_source.h"
 #include "run/adapter_registry.h"
 #include "run/plan/memory_plan.h"
 
@@ -101,6 +102,23 @@ Result<void> Engine::load_adapter(const std::string& name, const std::string& pa
 bool Engine::unload_adapter(const std::string& name) { return state_->core->executor().adapters()->unload(name); }
 std::vector<AdapterInfo> Engine::adapters() const { return state_->core->executor().adapters()->list(); }
 
+namespace {
+
+WeightReadStats read_stats(const WeightSource& source) {
+  const WeightFigures figures = source.figures().value_or(WeightFigures{});
+  return {.bytes_read = figures.bytes_read,
+          .hits = figures.hits,
+          .misses = figures.misses,
+          .wait_seconds = static_cast<double>(figures.wait_ns) * 1e-9,
+          .prefetched = figures.prefetched,
+          .prefetched_used = figures.prefetched_used,
+          .failed = figures.failed,
+          .kept_bytes = figures.kept_bytes,
+          .cache_bytes = figures.cache_bytes};
+}
+
+}  // namespace
+
 EngineStats Engine::stats() const {
   const MemoryAccounts* accounts = state_->core->executor().accounts();
   std::lock_guard lock(state_->mutex);
@@ -109,6 +127,7 @@ EngineStats Engine::stats() const {
     stats.memory_budget = accounts->budget();
     stats.memory = memory_uses(*accounts);
   }
+  if (const WeightSource* weights = state_->core->executor().weights()) stats.weights = read_stats(*weights);
   return stats;
 }
 

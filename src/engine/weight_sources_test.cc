@@ -1,5 +1,6 @@
 // Weights from the packed cache: the same streams bit for bit as with all weights in memory, dense models and mixtures
-// of experts; layers leave this process's memory after the pass; a budget smaller than the weights suffices.
+// of experts; layers leave this process's memory after the pass; a budget smaller than the weights suffices; weights
+// that cannot be read end the streams of that step, and later ones run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -64,6 +65,22 @@ class WeightSources : public ::testing::Test {
     for (const TokenEvent& event : events) out.tokens.push_back(event.token);
     return out;
   }
+  // The tokens of one stream, or its error.
+  static Result<std::vector<TokenId>> run_stream(EngineCore& core, RequestId id) {
+    Request request;
+    request.prompt = {1, 5, 9, 2};
+    request.max_tokens = 5;
+    request.ignore_eos = true;
+    MILLRACE_TRY_VOID(core.add(id, request));
+    std::vector<TokenEvent> events;
+    while (!core.idle()) core.step(events);
+    std::vector<TokenId> tokens;
+    for (const TokenEvent& event : events) {
+      if (event.error.message != "") return event.error;
+      tokens.push_back(event.token);
+    }
+    return tokens;
+  }
   // Of the cache file's mappings.
   int64_t resident(const std::string& model) {
     std::ifstream maps("/proc/self/smaps");
@@ -78,6 +95,19 @@ class WeightSources : public ::testing::Test {
       bytes += kb * 1024;
     }
     return bytes;
+  }
+
+  // The least memory of weights=experts: found by its own error.
+  int64_t least_memory(const std::string& path) {
+    int64_t low = 1, high = int64_t{1} << 26;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (load(path, fmt::format("experts:memory={}", middle)).ok())
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
   }
 
   fs::path folder_;
@@ -100,6 +130,95 @@ TEST_F(WeightSources, MappedGivesTheSameBits) {
     }
   }
   EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
+TEST_F(WeightSources, StreamGivesTheSameBits) {
+  for (const char* name : {"llama", "mixtral", "gemma3", "mamba", "deepseek2_groups", "qwen3next"}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
+    auto plain = load(path, "resident");
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    const Answer want = answer(*plain);
+    for (const char* weights : {"stream", "stream:resident=0,ahead=0", "stream:resident=0,ahead=1,depth=1",
+                                "stream:resident=1,ahead=2,place=*attn*=memory"}) {
+      auto streamed = load(path, weights);
+      ASSERT_TRUE(streamed.ok()) << name << " " << weights << ": " << streamed.error().message;
+      EXPECT_TRUE(answer(*streamed) == want) << name << " " << weights;
+      const auto figures = (*streamed)->parts().model->source()->figures();
+      const bool reads = std::string(weights) != "stream";
+      EXPECT_EQ(figures->bytes_read > 0, reads) << name << " " << weights;
+    }
+  }
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
+TEST_F(WeightSources, ExpertsGiveTheSameBits) {
+  for (const char* name : {"mixtral", "qwen2moe", "deepseek2_groups", "gemma4_moe", "gpt_oss", "qwen3next"}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
+    auto plain = load(path, "resident");
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    const Answer want = answer(*plain);
+    auto least = load(path, "experts:memory=1");
+    ASSERT_FALSE(least.ok());
+    EXPECT_EQ(least.error().kind, ErrorKind::resource);
+    for (const char* options : {"keep=weighed", "keep=lru,guess=none", "keep=lfu,guess=pairs", "keep=arc,guesses=1"}) {
+      for (const int64_t extra : {int64_t{0}, int64_t{1} << 16}) {
+        const int64_t memory = least_memory(path) + extra;
+        const std::string weights = fmt::format("experts:{},memory={}", options, memory);
+        auto cached = load(path, weights);
+        ASSERT_TRUE(cached.ok()) << name << " " << weights << ": " << cached.error().message;
+        EXPECT_TRUE(answer(*cached) == want) << name << " " << weights;
+        const WeightFigures figures = *(*cached)->parts().model->source()->figures();
+        EXPECT_GT(figures.misses, 0);
+        EXPECT_LE(figures.kept_bytes + figures.cache_bytes, memory);
+      }
+    }
+  }
+  EXPECT_NE(load(copy_of("tests/golden/llama/model.gguf"), "experts").error().message.find("has no mixture of experts"),
+            std::string::npos);
+}
+
+// The file is cut off, and later damaged, while an engine runs.
+TEST_F(WeightSources, WeightsThatCannotBeReadEndTheStreamsOfTheStep) {
+  for (const auto& [model, weights] : {std::pair("llama", "stream:resident=0,ahead=0"), {"mixtral", ""}}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", model)),
+                      cache = path + ".millrace-packed";
+    const std::string chosen = *weights ? weights : fmt::format("experts:memory={}", least_memory(path));
+    auto plain = load(path, "resident");
+    auto want_core = EngineCore::create(*plain, {.threads = 2, .context = 128, .max_streams = 2});
+    ASSERT_TRUE(want_core.ok());
+    const auto want = run_stream(**want_core, 1);
+    ASSERT_TRUE(want.ok());
+    auto loaded = load(path, chosen);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    auto core = EngineCore::create(*loaded, {.threads = 2, .context = 128, .max_streams = 2});
+    ASSERT_TRUE(core.ok()) << core.error().message;
+    std::string bytes;
+    {
+      std::ifstream in(cache, std::ios::binary);
+      bytes.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    const auto write = [&](const std::string& text) {
+      std::fstream(cache, std::ios::binary | std::ios::in | std::ios::out).write(text.data(), std::ssize(text));
+    };
+    EXPECT_EQ(*run_stream(**core, 2), *want);
+    fs::resize_file(cache, (int64_t{2} << 20) + 4096);
+    const auto cut = run_stream(**core, 3);
+    ASSERT_FALSE(cut.ok()) << model;
+    EXPECT_NE(cut.error().message.find("it was cut off while in use"), std::string::npos) << cut.error().message;
+    write(bytes);
+    const auto again = run_stream(**core, 4);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(*again, *want);
+    std::string damaged = bytes;
+    for (size_t at = size_t{2} << 20; at < damaged.size(); at += 4096) damaged[at] ^= 1;
+    write(damaged);
+    const auto wrong = run_stream(**core, 5);
+    ASSERT_FALSE(wrong.ok()) << model;
+    EXPECT_EQ(wrong.error().kind, ErrorKind::internal);
+    EXPECT_NE(wrong.error().message.find("is damaged between bytes"), std::string::npos) << wrong.error().message;
+    write(bytes);
+    EXPECT_EQ(*run_stream(**core, 6), *want);
+  }
 }
 
 // The cache that is packed into its file is the one that a start with all weights in memory writes.
@@ -175,6 +294,20 @@ TEST_F(WeightSources, SaysWhatIsWrong) {
   };
   EXPECT_EQ(message(path, "swapped"), "weights: unknown 'swapped'; available: " + weight_sources().names());
   EXPECT_EQ(message(path, "mapped:ahead=65"), "weights mapped: ahead: must be between 0 and 64, got 65");
+  const auto contains = [&](const std::string& weights, const std::string& part) {
+    const std::string text = message(path, weights);
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  contains("stream:memory=1000", "and weights may have");
+  contains("stream:memory=many", "weights stream: memory: ");
+  contains("stream:place=*attn*", "place: expected PATTERN=memory or PATTERN=disk, got *attn*");
+  contains("stream:place=blk.77.*=memory", "place: no tensor of a layer matches blk.77.*");
+  contains("experts:keep=fifo", "has no mixture of experts");
+  const std::string mixture = copy_of("tests/golden/mixtral/model.gguf");
+  EXPECT_NE(message(mixture, "experts:keep=fifo").find("keep: must be weighed, lru, lfu or arc, got fifo"),
+            std::string::npos);
+  EXPECT_NE(message(mixture, "experts:guess=luck").find("guess: must be router, pairs or none, got luck"),
+            std::string::npos);
   EXPECT_EQ(message(path, "mapped:behind=1"), "weights mapped: behind: no such option; known: ahead, pinned");
   EXPECT_NE(message("", "mapped")
                 .find("weights mapped: reads weights from a packed cache, and this model has no file for one"),

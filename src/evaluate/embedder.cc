@@ -148,7 +148,8 @@ Result<void> Embedder::run(std::span<const std::vector<TokenId>> texts, Pooling 
     done = fill_batch(texts, pooling, cursor);
     if (!done.ok()) break;
     runner_->forward_hidden();
-    done = take_rows(texts, pooling, sink);
+    done = runner_->take_failure();
+    if (done.ok()) done = take_rows(texts, pooling, sink);
     release(whole_blocks_);
   }
   release(open_blocks_);

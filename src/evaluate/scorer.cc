@@ -241,6 +241,7 @@ Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreW
     fill_batch(tokens, windows, window_start, cursor);
     if (runner_->tokens() == 0) break;
     forward();
+    MILLRACE_TRY_VOID(runner_->take_failure());
     evict(cursor);
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].logits = runner_->logits(static_cast<int64_t>(i));
     if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));

@@ -84,6 +84,7 @@ Result<std::unique_ptr<SkipMeasure>> SkipMeasure::create(std::shared_ptr<const L
   made->other_bytes_ = bytes_of(parts.model->head());
   made->model_ = std::move(model);
   made->run_whole();
+  MILLRACE_TRY_VOID(made->runner_->take_failure());
   for (int64_t w = 0; w < made->windows_; ++w)
     for (int64_t chunk = 1; chunk <= made->chunks_; ++chunk) made->drafts_ += made->is_own(w, chunk * options.longest);
   if (made->drafts_ == 0)

@@ -92,6 +92,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
     c.expert_parts.resize(static_cast<size_t>(2 * d.experts));
     c.expert_sources.resize(static_cast<size_t>(2 * d.experts));
     c.expert_leases.reserve(static_cast<size_t>(d.experts));
+    c.expert_ids.reserve(static_cast<size_t>(d.experts));
   }
   const auto outputs = static_cast<size_t>(std::max(limits.tokens, limits.outputs));
   c.outputs.tokens.reserve(outputs);

@@ -54,6 +54,7 @@ struct ForwardBytes {
   ADD(expert_out, 4 * d.expert_rows * d.width)  /* [T * used, width] */
 // clang-format on
 
+struct LayerWeights;
 struct NormWeights;
 struct SkippedBlocks;
 
@@ -107,6 +108,10 @@ class ForwardContext {
   ExitedRows exits;
   // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
+  // The layer behind the present one, whose router may run early; null: there is none.
+  const LayerWeights* next_layer = nullptr;
+  // Weights of the present pass could not be read: what it computes means nothing. The source has the error.
+  bool failed = false;
 
   // For bidirectional layers: the batch's spans, whose keys and values are in `k` and `v`, and for each span of the
   // batch that attends the number of its first unit of work.
@@ -139,6 +144,9 @@ class ForwardContext {
   std::vector<LinearPart> expert_parts;        // [2 * experts]
   std::vector<LinearSource> expert_sources;    // ... of the same products
   std::vector<WeightLease> expert_leases;      // on the chosen experts, while they run
+  std::vector<int32_t> expert_ids;             // the chosen experts, ascending, where there is a source
+  std::vector<int32_t> expert_guesses;         // experts that the next layer will probably choose
+  std::vector<float> guess_logits;             // [T, experts], of the next layer's router
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
   SharedPrefixes shared_prefixes;              // prefixes of the batch, if prefixes() uses them

@@ -80,9 +80,16 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
 Model::Model() = default;
 Model::~Model() = default;
 
-WeightLease Model::acquire(int64_t layer, ForwardContext& context) const {
+// False: the weights cannot be read, and the pass has failed.
+bool Model::acquire(int64_t layer, ForwardContext& context, WeightLease& lease) const {
   context.source = source_.get();
-  return source_ ? source_->acquire({layer}) : WeightLease();
+  const auto next = static_cast<size_t>(layer) + 1;
+  context.next_layer = next < layers_.size() ? &layers_[next] : nullptr;
+  if (!source_ || context.failed) return !context.failed;
+  auto acquired = source_->acquire({layer});
+  context.failed = !acquired.ok();
+  if (acquired.ok()) lease = std::move(*acquired);
+  return acquired.ok();
 }
 
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
@@ -196,6 +203,7 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight* next, i
 
 void Model::embed(const Batch& batch, ForwardContext& context) const {
   context.pending = nullptr;
+  context.failed = false;
   context.exits.clear();
   context.expect_rows(batch.size());
   find_types(batch, context);
@@ -216,7 +224,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const bool mixes = !context.skipped || !context.skipped->mixer_of(i);
     const bool feeds = layer.mlp && (!context.skipped || !context.skipped->mlp_of(i));
-    const WeightLease lease = acquire(i, context);  // skipped layers, too: a source expects every layer
+    WeightLease lease;
+    if (!acquire(i, context, lease)) return *batch;  // skipped layers, too: a source expects every layer
     const LayerWeights& weights = layers_[static_cast<size_t>(i)];
     const LinearId at{.layer = static_cast<int32_t>(i)};
     const auto pass = [&](const Weight& shortcut, LinearKind kind, bool block) {
@@ -257,6 +266,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
         moe_block(spec_, layer.experts, at, weights, y, context);
       else
         mlp_block(spec_, at, weights.mlp, layer.hidden, y, context, layer.gate_cut);
+      if (context.failed) return *batch;
     }
     pass(weights.mlp_shortcut, LinearKind::mlp_shortcut, feeds);
     if (feeds) context.pending = &weights.mlp_post_norm;
@@ -280,7 +290,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
 
 void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& context) const {
   const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
-  const WeightLease lease = acquire(index, context);
+  WeightLease lease;
+  if (!acquire(index, context, lease)) return;
   const LayerWeights& weights = layers_[static_cast<size_t>(index)];
   const ActivationRows x = start_block(weights.attention_norm, &first_matrix(layer, weights), batch.size(), context);
   begin_mixers({spec_, layer, index, weights, batch, context}, x);
@@ -288,7 +299,8 @@ void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& contex
 
 void Model::add_pending(int64_t tokens, ForwardContext& context) const {
   const NormWeights* pending = std::exchange(context.pending, nullptr);
-  if (pending) for_rows(context, tokens, spec_.width, [&](int64_t t) { add_row(*pending, t, context); });
+  if (pending && !context.failed)
+    for_rows(context, tokens, spec_.width, [&](int64_t t) { add_row(*pending, t, context); });
 }
 
 ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
@@ -300,17 +312,17 @@ ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const
 }
 
 void Model::hidden(const Batch& batch, ForwardContext& context) const {
-  if (!batch.output_rows.empty()) last_norm(batch, context);
+  if (!batch.output_rows.empty() && !context.failed) last_norm(batch, context);
 }
 
 void Model::head(const Batch& batch, ForwardContext& context) const {
-  if (batch.output_rows.empty()) return;
+  if (batch.output_rows.empty() || context.failed) return;
   const ActivationRows x = last_norm(batch, context);
   logits_of(context.normed.as<float>(), x, context.logits.as<float>(), context);
 }
 
 void Model::head_rows(std::span<const int32_t> rows, float* logits, ForwardContext& context) const {
-  if (rows.empty()) return;
+  if (rows.empty() || context.failed) return;
   const KernelTable& kernels = context.kernels();
   const auto count = std::ssize(rows);
   const float* normed = context.normed.as<float>();

@@ -136,6 +136,8 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }       // packed
   bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights are in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }     // weight bytes that one decode step reads
+  const std::string& cache_path() const { return packed_file_->path(); }  // only if from_cache()
+  const WeightSource* source() const { return source_.get(); }            // null: all weights are in memory
   // Used by passes and requests while weights are packed in the background; null: load() has packed them.
   BackgroundPacker* packing() const { return packing_.get(); }
   std::vector<KvLayer> kv_layers() const;
@@ -145,6 +147,8 @@ class Model {
   // architecture's scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
   void embedding(TokenId token, float* row) const;
 
+  // If weights cannot be read, a pass ends early and sets context.failed until the next one begins (embed()).
+  //
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
   // [output_rows, vocab]. Equivalent to embed(), run_layers() of all layers and head().
   void forward(const Batch& batch, ForwardContext& context) const;
@@ -178,7 +182,7 @@ class Model {
  private:
   friend class ModelBuilder;
   Model();
-  WeightLease acquire(int64_t layer, ForwardContext& context) const;
+  bool acquire(int64_t layer, ForwardContext& context, WeightLease& lease) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_position(int64_t position, int64_t t, ForwardContext& context) const;
   void find_types(const Batch& batch, ForwardContext& context) const;

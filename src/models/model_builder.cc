@@ -265,35 +265,6 @@ int64_t ModelBuilder::measure_parts() {
   return bytes;
 }
 
-// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold
-// charges the buffers for reading their files.
-Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
-                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
-                                             int64_t* window) {
-  if (!accounts) return MemoryHold();
-  const bool streamed = resident < packer.packed_bytes();  // layers are read as they are needed
-  const std::string advice =
-      std::string(streamed ? "choose a smaller model or format" : kWeightsAdvice) + ", or raise the budget (--memory)";
-  int64_t unpacked = 0, in_place = 0;
-  for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
-  // Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
-  for (const auto& stored : files_->tensors)
-    if (stored.tensor.format &&
-        (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
-         stored.tensor.data == model_->positions_.data || stored.tensor.data == model_->layer_inputs_.table.data))
-      in_place += stored.tensor.format->row_bytes(stored.tensor.values());
-  if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
-  MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
-  MILLRACE_TRY_VOID(accounts->take("weights", resident + model_->part_bytes_, advice));
-  if (files_->files.empty()) return MemoryHold();
-  if (accounts->budget() > 0)
-    *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
-  int64_t tables = 0;  // that are packed with their matrices
-  for (const auto& planned : packer.planned())
-    if (planned.weight && planned.weight->codebook) tables += planned.weight->codebook->bytes();
-  return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window) + tables, advice);
-}
-
 // Maps the packed cache, or packs the weights (and writes the cache if one is configured).
 Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                                         const ModelOptions& options) {
@@ -307,7 +278,7 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
   std::optional<PackedCache> cache;
   if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
   if (cache) {
-    auto opened = cache->open(pool, options.verify_packed_cache, options.progress);
+    auto opened = cache->open(pool, {.verify = options.verify_packed_cache}, options.progress);
     if (opened.ok() && opened->file) {
       model_->packed_file_ = opened->file;
       packer.point_weights(opened->packed);
@@ -359,63 +330,6 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
   return model_->packing_->start();
 }
 
-// Where the packed weights are in a file in which they begin at `payload`.
-WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
-  std::unordered_map<const Weight*, WeightRange> ranges;
-  WeightPlaces out;
-  for (const auto& planned : packer.planned()) {
-    if (!planned.weight) continue;
-    ranges[planned.weight] = {payload + planned.offset, planned.bytes};
-    out.others += planned.bytes;
-  }
-  for (LayerWeights& layer : model_->layers_) {
-    WeightPlaces::Layer& to = out.layers.emplace_back();
-    const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
-      if (weight.present() && !is_factored(weight)) list.push_back(ranges.at(&weight));
-      if (weight.parts) weight.parts->each_matrix([&](Weight& one) { list.push_back(ranges.at(&one)); });
-    };
-    const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
-      for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);
-    };
-    for (const Weight* weight : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate})
-      add(to.own, *weight);
-    if (layer.mixer)
-      for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
-    add_mlp(to.own, layer.mlp);
-    add_mlp(to.own, layer.shared);
-    for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate,
-                                 &layer.input_projection, &layer.laurel_left, &layer.laurel_right})
-      add(to.own, *weight);
-    for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
-    out.others -= to.bytes();
-  }
-  return out;
-}
-
-// The weights stay in the packed cache, which is packed first if there is none that fits.
-Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
-                                          const ModelOptions& options, const ChosenMember<WeightSourceMember>& source) {
-  if (options.packed_cache.empty() || files_->files.empty())
-    return Error::unsupported(
-        fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
-  int64_t window = WeightPacker::kWidestWindow;
-  const int64_t resident = source.member.memory(places(packer, 0), source.options);
-  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, resident, &window));
-  const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
-  auto opened = cache.open(pool, options.verify_packed_cache, options.progress, true);
-  if (!opened.ok() && options.warn) options.warn(opened.error().message + "; packing again");
-  if (!opened.ok() || !opened->file) {
-    MILLRACE_TRY_VOID(cache.pack(pool, options.progress, window));
-    opened = cache.open(pool, false, options.progress, true);
-    if (!opened.ok()) return opened.error();
-  }
-  model_->packed_file_ = opened->file;
-  packer.point_weights(opened->packed);
-  model_->source_ =
-      source.member.make(opened->file, places(packer, opened->packed - opened->file->bytes().data()), source.options);
-  return {};
-}
-
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
@@ -433,6 +347,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   const auto placed = packs_in_background(options) ? pack_in_background(std::move(packer), pool, options)
                                                    : place_packed(packer, table, pool, options);
   if (!placed.ok()) return in_file(placed.error());
+  if (auto locked = lock_resident(options); !locked.ok()) return in_file(locked.error());
   if (!model_->packing_)
     for (const auto& file : files_->files)
       file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read

@@ -42,11 +42,14 @@ class ModelBuilder {
   StoredTensor stored(std::string_view name) const;
   std::vector<Weight*> all_weights();
   int64_t measure_parts();
+  int64_t unpacked_bytes() const;
+  int64_t table_bytes() const;  // bytes of tables that are read in place
   Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                  const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident, int64_t* window);
   WeightPlaces places(const WeightPacker& packer, int64_t payload);
   Result<void> place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                               const ModelOptions& options, const ChosenMember<WeightSourceMember>& source);
+  Result<void> lock_resident(const ModelOptions& options) const;
   bool packs_in_background(const ModelOptions& options) const;
   Result<void> pack_in_background(WeightPacker packer, ThreadPool& pool, const ModelOptions& options);
   Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,

@@ -30,6 +30,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
         model.spec().arch));
   MILLRACE_TRY_VOID(check_switches(model.spec(), options.limits.switches));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
+  if (model.source()) runner->seen_failures_ = model.source()->failures();
   if (options.places.states == 0) options.places.states = options.streams;
   runner->pool_ = options.pool;
   if (!options.pool) {
@@ -88,6 +89,13 @@ ModelRunner::Pass::Pass(const Model& model) : packing(model.packing()) {
 
 ModelRunner::Pass::~Pass() {
   if (packing) packing->end_pass();
+}
+
+Result<void> ModelRunner::take_failure() {
+  const WeightSource* source = model_->source();
+  if (!source || source->failures() == seen_failures_) return {};
+  seen_failures_ = source->failures();
+  return source->last_failure();
 }
 
 void ModelRunner::start() {

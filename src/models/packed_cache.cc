@@ -22,7 +22,7 @@ namespace {
 constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'P', 'A', 'C', 'K'};  // frozen
 constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // hashed at the start of each model file: mostly its header
 constexpr size_t kMatricesTried = 32;
-constexpr int64_t kBlockBytes = int64_t{8} << 20;  // frozen; read and hashed at once
+constexpr int64_t kBlockBytes = int64_t{1} << 20;  // frozen; read and hashed at once
 
 struct Prelude {  // frozen
   char magic[8];
@@ -62,6 +62,20 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
                      line(wanted, static_cast<size_t>(a - wanted.begin())));
 }
 
+// The blocks of all matrices, in the order of the file; zeros behind a matrix belong to its last block.
+std::vector<WeightPiece> cut_blocks(const WeightPacker& packer) {
+  std::vector<int64_t> begins;
+  for (const auto& planned : packer.planned())
+    if (planned.bytes > 0) begins.push_back(planned.offset);
+  std::ranges::sort(begins);
+  begins.push_back(packer.packed_bytes());
+  std::vector<WeightPiece> out;
+  for (size_t i = 0; i + 1 < begins.size(); ++i)
+    for (int64_t at = begins[i]; at < begins[i + 1]; at += kBlockBytes)
+      out.push_back({at, std::min(kBlockBytes, begins[i + 1] - at)});
+  return out;
+}
+
 // Bytes [at, at + bytes) of a file, mapped to be written. They get disk space first: a full disk must not end the
 // process.
 class WritableRange {
@@ -96,23 +110,20 @@ PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, con
                              weight.kernel->layout, weight.rows, weight.cols, planned.offset, planned.bytes);
     ++matrices_;
   }
+  blocks_ = cut_blocks(packer);
 }
 
-size_t PackedCache::blocks() const {
-  return static_cast<size_t>((packer_.packed_bytes() + kBlockBytes - 1) / kBlockBytes);
+const uint8_t* PackedCache::stored_hashes(const MappedFile& file) const {
+  return file.bytes().data() + sizeof(Prelude) + identity_.size();
 }
 
-int64_t PackedCache::block_bytes(size_t block) const {
-  return std::min(kBlockBytes, packer_.packed_bytes() - static_cast<int64_t>(block) * kBlockBytes);
-}
-
-// Everything before the payload; `hashes` holds blocks() of them.
+// Everything before the payload; `hashes` holds one for each block.
 std::string PackedCache::header(const uint8_t* hashes) const {
-  const size_t hash_bytes = blocks() * sizeof(uint64_t);
+  const size_t hash_bytes = blocks_.size() * sizeof(uint64_t);
   Prelude prelude = {};
   std::memcpy(prelude.magic, kMagic, sizeof kMagic);
   prelude.version = kPackedCacheVersion;
-  prelude.blocks = static_cast<uint32_t>(blocks());
+  prelude.blocks = static_cast<uint32_t>(blocks_.size());
   prelude.identity_bytes = identity_.size();
   prelude.payload_at = static_cast<uint64_t>(payload_at(sizeof prelude + identity_.size() + hash_bytes));
   prelude.payload_bytes = static_cast<uint64_t>(packer_.packed_bytes());
@@ -152,7 +163,7 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
         fmt::format("{}: is for another model or machine: {}", path_, first_difference(identity_, identity)));
   // The identity contains the matrices and their offsets: the prelude can only agree with it.
   const auto payload = static_cast<uint64_t>(packer_.packed_bytes());
-  if (prelude.blocks != blocks() || prelude.payload_at != at || prelude.payload_bytes != payload ||
+  if (prelude.blocks != blocks_.size() || prelude.payload_at != at || prelude.payload_bytes != payload ||
       bytes.size() != at + payload)
     return Error::corrupt(fmt::format("{}: has {} bytes, must have {}", path_, bytes.size(), at + payload));
   return {};
@@ -180,13 +191,13 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
 // Reads every block and compares its hash with the header's.
 Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
                                        const std::function<void(double)>& progress, bool release) const {
-  const uint8_t* stored = file.bytes().data() + sizeof(Prelude) + identity_.size();
+  const uint8_t* stored = stored_hashes(file);
   const auto first = static_cast<size_t>(packed - file.bytes().data());
-  const auto count = static_cast<int64_t>(blocks());
+  const auto count = std::ssize(blocks_);
   std::atomic<int64_t> damaged{count};  // the first one
   pool.parallel_for(count, [&](int64_t i, int worker) {
     const auto block = static_cast<size_t>(i);
-    const size_t begin = block * static_cast<size_t>(kBlockBytes), bytes = static_cast<size_t>(block_bytes(block));
+    const auto begin = static_cast<size_t>(blocks_[block].begin), bytes = static_cast<size_t>(blocks_[block].bytes);
     uint64_t wanted;
     std::memcpy(&wanted, stored + block * sizeof wanted, sizeof wanted);
     file.populate(first + begin, bytes);
@@ -198,32 +209,44 @@ Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* pa
     if (worker == 0 && progress) progress(static_cast<double>(i + 1) / static_cast<double>(count));
   });
   if (damaged == count) return {};
-  const int64_t at = static_cast<int64_t>(first) + damaged * kBlockBytes;
-  return Error::corrupt(fmt::format("{}: the packed weights are damaged between bytes {} and {}", path_, at,
-                                    at + block_bytes(static_cast<size_t>(damaged.load()))));
+  const WeightPiece& block = blocks_[static_cast<size_t>(damaged.load())];
+  const int64_t at = static_cast<int64_t>(first) + block.begin;
+  return Error::corrupt(
+      fmt::format("{}: the packed weights are damaged between bytes {} and {}", path_, at, at + block.bytes));
 }
 
-Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify,
-                                              const std::function<void(double)>& progress, bool release) const {
+WeightFile PackedCache::weight_file(const Opened& opened) const {
+  WeightFile out{.mapped = opened.file, .payload = opened.packed - opened.file->bytes().data(), .pieces = blocks_};
+  const uint8_t* stored = stored_hashes(*opened.file);
+  for (WeightPiece& piece : out.pieces) {
+    piece.begin += out.payload;
+    std::memcpy(&piece.hash, stored, sizeof piece.hash);
+    stored += sizeof piece.hash;
+  }
+  return out;
+}
+
+Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, const Check& check,
+                                              const std::function<void(double)>& progress) const {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return Opened{};
   MILLRACE_TRY(auto file, MappedFile::open(path_));
   MILLRACE_TRY_VOID(check_header(*file));
   const uint8_t* packed = file->bytes().data() + file->bytes().size() - packer_.packed_bytes();
-  MILLRACE_TRY_VOID(check_rows(packed, verify));
-  MILLRACE_TRY_VOID(check_blocks(*file, packed, pool, progress, release));
-  if (release) file->release(0, file->bytes().size());  // of check_rows()
+  MILLRACE_TRY_VOID(check_rows(packed, check.verify));
+  if (check.blocks) MILLRACE_TRY_VOID(check_blocks(*file, packed, pool, progress, check.release));
+  if (check.release) file->release(0, file->bytes().size());  // of check_rows()
   return Opened{std::move(file), packed};
 }
 
 // `release`: of a mapped file, whose blocks leave this process's memory.
 std::vector<uint64_t> PackedCache::hashes(ThreadPool& pool, const uint8_t* packed, bool release) const {
-  std::vector<uint64_t> out(blocks());
-  pool.parallel_for(static_cast<int64_t>(out.size()), [&](int64_t i, int) {
-    const auto block = static_cast<size_t>(i);
-    const auto bytes = static_cast<size_t>(block_bytes(block));
-    out[block] = XXH3_64bits(packed + i * kBlockBytes, bytes);
-    if (release) advise_pages(packed + i * kBlockBytes, bytes, PageAdvice::drop);
+  std::vector<uint64_t> out(blocks_.size());
+  pool.parallel_for(std::ssize(out), [&](int64_t i, int) {
+    const WeightPiece& block = blocks_[static_cast<size_t>(i)];
+    const auto bytes = static_cast<size_t>(block.bytes);
+    out[static_cast<size_t>(i)] = XXH3_64bits(packed + block.begin, bytes);
+    if (release) advise_pages(packed + block.begin, bytes, PageAdvice::drop);
   });
   return out;
 }
@@ -233,7 +256,7 @@ Error PackedCache::cannot_write() const {
 }
 
 Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
-  const int64_t at = payload_at(sizeof(Prelude) + identity_.size() + blocks() * sizeof(uint64_t));
+  const int64_t at = payload_at(sizeof(Prelude) + identity_.size() + blocks_.size() * sizeof(uint64_t));
   PendingFile file(path_);
   const WritableRange packed(file, at, packer_.packed_bytes());
   if (!packed.data()) return cannot_write();

@@ -1,7 +1,10 @@
 // The packed cache: a file with a model's packed weights, so that the next start maps it instead of packing again.
 //
 //   | prelude: 64 bytes | identity text | one XXH3-64 per block | zeros to 2 MiB | packed weights of WeightPacker |
-//                                                                                | block: 8 MiB | block | ...     |
+//                                                                                | block | block | ...            |
+//
+// A block is at most 1 MiB of one matrix, so that the matrices of a layer or of an expert can be read and checked
+// alone.
 //
 // The identity lists line by line what the payload depends on: instruction set, the size, time and first bytes of each
 // of the model's files, and name, format, layout, shape and offset of each matrix. A cache is used only if its identity
@@ -23,10 +26,12 @@
 #include "kernels/kernel_table.h"
 #include "loader/model_files.h"
 #include "models/weight_packer.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 
-inline constexpr uint32_t kPackedCacheVersion = 2;  // version 1 had one hash per matrix, verified only on request
+// Version 1 had one hash per matrix, verified only on request; version 2 had blocks of 8 MiB that matrices shared.
+inline constexpr uint32_t kPackedCacheVersion = 3;
 
 class PackedCache {
  public:
@@ -37,11 +42,16 @@ class PackedCache {
     std::shared_ptr<const MappedFile> file;
     const uint8_t* packed = nullptr;
   };
-  // Maps the file, reads it and checks every hash; `file` is null if it does not exist. `verify`: also packs every
-  // matrix again and compares. `release`: pages are released from this process's memory after they were read. Errors:
-  // corrupt (damaged, or of another model, machine or version; the message says which), resource.
-  Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress,
-                      bool release = false) const;
+  struct Check {
+    bool verify = false;   // also packs every matrix again and compares
+    bool blocks = true;    // reads every block; false: who reads them checks them
+    bool release = false;  // pages are released from this process's memory after they were read
+  };
+  // Maps the file, reads it and checks every hash; `file` is null if it does not exist. Errors: corrupt (damaged, or of
+  // another model, machine or version; the message says which), resource.
+  Result<Opened> open(ThreadPool& pool, const Check& check, const std::function<void(double)>& progress) const;
+  // The opened file for a weight source.
+  WeightFile weight_file(const Opened& opened) const;
 
   // Errors: resource (the disk is full, the folder cannot be written).
   Result<void> write(ThreadPool& pool, const uint8_t* packed) const;
@@ -58,13 +68,13 @@ class PackedCache {
                             const std::function<void(double)>& progress, bool release) const;
   std::vector<uint64_t> hashes(ThreadPool& pool, const uint8_t* packed, bool release) const;
   Error cannot_write() const;
-  size_t blocks() const;
-  int64_t block_bytes(size_t block) const;
+  const uint8_t* stored_hashes(const MappedFile& file) const;
 
   std::string path_;
   const ModelFiles& files_;
   const WeightPacker& packer_;
   std::string identity_;
+  std::vector<WeightPiece> blocks_;  // blocks of the payload, placed from its beginning; without hashes
   size_t matrices_ = 0;
 };
 

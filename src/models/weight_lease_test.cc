@@ -16,10 +16,15 @@ namespace {
 class CountedSource final : public WeightSource {
  public:
   std::map<std::pair<int64_t, int32_t>, int> open;
+  int64_t fails_at = -1;
   void prefetch(WeightUnit) override {}
 
  private:
-  void begin(WeightUnit of) override { ++open[{of.layer, of.expert}]; }
+  Result<void> begin(WeightUnit of) override {
+    if (of.layer == fails_at) return Error::corrupt("layer " + std::to_string(of.layer));
+    ++open[{of.layer, of.expert}];
+    return {};
+  }
   void end(WeightUnit of) override { --open[{of.layer, of.expert}]; }
 };
 
@@ -27,14 +32,14 @@ TEST(WeightLease, EndsOnceAlsoWhenMoved) {
   CountedSource source;
   const std::pair<int64_t, int32_t> layer{3, WeightUnit::kNoExpert}, expert{3, 7};
   {
-    WeightLease first = source.acquire({3});
+    WeightLease first = *source.acquire({3});
     WeightLease moved = std::move(first);
     EXPECT_EQ(source.open[layer], 1);
-    moved = source.acquire({3, 7});
+    moved = *source.acquire({3, 7});
     EXPECT_EQ(source.open[layer], 0);
     EXPECT_EQ(source.open[expert], 1);
     std::vector<WeightLease> many;
-    for (int i = 0; i < 10; ++i) many.push_back(source.acquire({3, 7}));
+    for (int i = 0; i < 10; ++i) many.push_back(*source.acquire({3, 7}));
     EXPECT_EQ(source.open[expert], 11);
     many.clear();
     EXPECT_EQ(source.open[expert], 1);
@@ -42,6 +47,24 @@ TEST(WeightLease, EndsOnceAlsoWhenMoved) {
   EXPECT_EQ(source.open[layer], 0);
   EXPECT_EQ(source.open[expert], 0);
   { const WeightLease resident; }
+}
+
+TEST(WeightLease, AFailedOneIsCountedAndHoldsNothing) {
+  CountedSource source;
+  source.fails_at = 5;
+  EXPECT_TRUE(source.acquire({4}).ok());
+  EXPECT_EQ(source.failures(), 0);
+  EXPECT_FALSE(source.acquire({5}).ok());
+  EXPECT_EQ(source.failures(), 1);
+  EXPECT_EQ(source.last_failure().message, "layer 5");
+  std::vector<WeightLease> leases;
+  const int32_t experts[] = {1, 2};
+  EXPECT_FALSE(source.acquire_experts(5, experts, {}, leases).ok());
+  EXPECT_TRUE(leases.empty());
+  EXPECT_EQ(*source.acquire_experts(4, experts, {}, leases), 2);
+  EXPECT_EQ(leases.size(), 2u);
+  leases.clear();
+  for (const auto& [unit, count] : source.open) EXPECT_EQ(count, 0);
 }
 
 // A mapped file of three layers, of which the second also has two experts. Each of these units has 8 MiB, so that what
@@ -68,7 +91,9 @@ class MappedLeases : public ::testing::Test {
                      {{{2 * kBytes, kBytes}}, {}}};
     const auto chosen = choose_member("weights", weight_sources(), text);
     EXPECT_TRUE(chosen.ok());
-    return chosen->member.make(file_, places, chosen->options);
+    auto placed = chosen->member.make({.mapped = file_, .pieces = {}}, places, chosen->options, 0);
+    EXPECT_TRUE(placed.ok());
+    return std::move(placed->source);
   }
   // Reads a byte of every page of a unit.
   void read(int64_t unit) const {
@@ -97,9 +122,9 @@ class MappedLeases : public ::testing::Test {
 
 TEST_F(MappedLeases, ALayerStaysUntilItsLastLeaseEnds) {
   const auto source = make("mapped:ahead=0");
-  WeightLease first = source->acquire({0});
+  WeightLease first = *source->acquire({0});
   {
-    const WeightLease second = source->acquire({0});
+    const WeightLease second = *source->acquire({0});
     read(0);
   }
   EXPECT_EQ(resident(), Units({0}));
@@ -109,10 +134,10 @@ TEST_F(MappedLeases, ALayerStaysUntilItsLastLeaseEnds) {
 
 TEST_F(MappedLeases, ExpertsAreReleasedWithoutTheirLayer) {
   const auto source = make("mapped:ahead=0");
-  const WeightLease layer = source->acquire({1});
+  const WeightLease layer = *source->acquire({1});
   read(1);
   {
-    const WeightLease a = source->acquire({1, 0}), b = source->acquire({1, 1});
+    const WeightLease a = *source->acquire({1, 0}), b = *source->acquire({1, 1});
     read(3);
     read(4);
     EXPECT_EQ(resident(), Units({1, 3, 4}));
@@ -123,13 +148,13 @@ TEST_F(MappedLeases, ExpertsAreReleasedWithoutTheirLayer) {
 TEST_F(MappedLeases, PinnedLayersStayAndSoDoesAModelThatIsReadAheadWhole) {
   const auto pinned = make("mapped:ahead=0,pinned=2");
   for (int64_t layer : {0, 1, 2}) {
-    const WeightLease lease = pinned->acquire({layer});
+    const WeightLease lease = *pinned->acquire({layer});
     read(layer);
   }
   EXPECT_EQ(resident(), Units({0, 1}));
   const auto whole = make("mapped:ahead=2");
   for (int64_t layer : {0, 1, 2}) {
-    const WeightLease lease = whole->acquire({layer});
+    const WeightLease lease = *whole->acquire({layer});
     read(layer);
   }
   EXPECT_EQ(resident(), Units({0, 1, 2}));

@@ -1,23 +1,37 @@
 // WeightSource: makes a layer's weights ready when a pass needs them. One file each under weight_sources/ and one line
 // in weight_sources/builtin.cc. With the first member, `resident`, all weights are in memory all the time, and there is
 // no object: a pass pays one check per layer. Thread-safe: several engines may run passes of one model.
+//
+// A pass acquires a lease on each layer before the layer's first product, and on the experts that tokens chose. A lease
+// may fail, if the weights cannot be read. The pass then ends at once, and failures() has counted it: code that runs
+// passes compares it before and after (ModelRunner::take_failure()). The next pass may succeed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/registry.h"
+#include "base/result.h"
 #include "tensor/mapped_file.h"
 
 namespace millrace {
 
-// Bytes [begin, begin + bytes) of a file.
+class BlockIo;
+
+// Bytes [begin, begin + bytes) of a file: a matrix.
 struct WeightRange {
   int64_t begin = 0;
   int64_t bytes = 0;
+  std::string name = {};  // the tensor's name
 };
 
 // The weights that a pass reads together: those of a layer without its routed experts, or those of one expert.
@@ -40,11 +54,47 @@ struct WeightPlaces {
     }
   };
   std::vector<Layer> layers;
-  int64_t others = 0;  // bytes of no layer, the head's
+  std::vector<WeightRange> others;  // tensors of no layer, such as the head, and those that rules keep
 
   const std::vector<WeightRange>& ranges(WeightUnit of) const {
     return layers[static_cast<size_t>(of.layer)].ranges(of.expert);
   }
+  int64_t other_bytes() const;
+  int64_t bytes() const;  // bytes of all weights
+};
+
+// A part of the file that is read and checked at once. Pieces begin and end at multiples of 4 KiB; each belongs to one
+// matrix.
+struct WeightPiece {
+  int64_t begin = 0;  // in the file
+  int64_t bytes = 0;
+  uint64_t hash = 0;  // XXH3-64
+};
+
+// The packed cache that a source reads.
+struct WeightFile {
+  std::shared_ptr<const MappedFile> mapped;
+  int64_t payload = 0;              // where the packed weights begin; a multiple of the huge page size
+  std::vector<WeightPiece> pieces;  // the whole payload, ascending
+  // Creates the object that reads the file; null: make_block_io(). Tests let reads fail here.
+  std::function<std::unique_ptr<BlockIo>(int fd, int64_t depth)> io = nullptr;
+};
+
+// Counts since the start.
+struct WeightFigures {
+  std::string_view io;          // "io_uring", "pread"
+  bool direct = false;          // reads bypass the system's page cache
+  int64_t bytes_read = 0;       // without those of the start
+  int64_t reads = 0;            // units: layers or experts
+  int64_t hits = 0;             // units that were in memory when a pass needed them
+  int64_t misses = 0;           // units that a pass waited for
+  int64_t wait_ns = 0;          // for those
+  int64_t read_ns = 0;          // during which reads were under way
+  int64_t prefetched = 0;       // units that were read before a pass needed them
+  int64_t prefetched_used = 0;  // prefetched units that a pass used before they left memory
+  int64_t failed = 0;           // reads that failed
+  int64_t kept_bytes = 0;       // bytes that stay in memory
+  int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };
 
 class WeightSource;
@@ -72,32 +122,61 @@ class WeightLease {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // Returns when the weights can be read. They stay until the last lease on them ends.
-  WeightLease acquire(WeightUnit of) {
-    begin(of);
-    return {*this, of};
-  }
+  // Returns when the weights can be read. They stay until the last lease on them ends. Errors: internal (the
+  // file cannot be read, or is damaged).
+  Result<WeightLease> acquire(WeightUnit of);
+  // Acquires the first of a layer's chosen `experts`, ascending, as many as fit into memory together and at least one.
+  // Returns their number, whose leases are appended to `leases`; the pass ends these before it acquires the remaining
+  // experts. `guesses`: experts that the next layer will probably choose. Errors: as acquire(); `leases` are unchanged.
+  Result<int64_t> acquire_experts(int64_t layer, std::span<const int32_t> experts, std::span<const int32_t> guesses,
+                                  std::vector<WeightLease>& leases);
   // Starts to make weights ready that will be read soon. Does not wait.
   virtual void prefetch(WeightUnit of) = 0;
+  // The number of the next layer's experts that passes are to guess for each token by running its router early; 0:
+  // none. Then the weights of layers without their routed experts are always in memory.
+  virtual int64_t router_guesses() const { return 0; }
+  virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+
+  // Leases that failed since the start, and the error of the last one.
+  int64_t failures() const { return failures_.load(std::memory_order_acquire); }
+  Error last_failure() const;
 
  private:
   friend class WeightLease;
   // Called for every lease, on the thread that runs the pass. Several passes may hold leases on the same weights.
-  virtual void begin(WeightUnit of) = 0;
+  virtual Result<void> begin(WeightUnit of) = 0;
+  // Variant for acquire_experts(): begins the first experts and returns their number.
+  virtual Result<int64_t> begin_experts(int64_t layer, std::span<const int32_t> experts,
+                                        std::span<const int32_t> guesses);
   virtual void end(WeightUnit of) = 0;
+  void count_failure(const Error& error);
+
+  std::atomic<int64_t> failures_{0};
+  mutable std::mutex failure_mutex_;
+  Error last_failure_;
 };
 
 inline WeightLease::~WeightLease() {
   if (source_) source_->end(of_);
 }
 
+// A source, and the address of the packed weights' first byte; weights are readable there while they are leased.
+struct PlacedWeights {
+  std::unique_ptr<WeightSource> source;
+  const uint8_t* packed = nullptr;
+};
+
 struct WeightSourceMember {
   // False: all weights are in memory; the other functions are null.
   bool from_file = false;
-  // Memory for weights at any time, at most.
-  int64_t (*memory)(const WeightPlaces& places, const OptionValues& options) = nullptr;
-  std::unique_ptr<WeightSource> (*make)(std::shared_ptr<const MappedFile> file, WeightPlaces places,
-                                        const OptionValues& options) = nullptr;
+  // Every piece is checked when it is read, so that the start need not read the whole file.
+  bool checks_reads = false;
+  // Memory for weights at any time, at most. `limit`: the bytes that they may have. Errors: user (an option), resource
+  // (the least that the source needs is more than the limit), unsupported.
+  Result<int64_t> (*memory)(const WeightPlaces& places, const OptionValues& options, int64_t limit) = nullptr;
+  // `memory`: what memory() returned. Errors: resource, storage, corrupt.
+  Result<PlacedWeights> (*make)(WeightFile file, WeightPlaces places, const OptionValues& options,
+                                int64_t memory) = nullptr;
 };
 
 const Registry<WeightSourceMember>& weight_sources();

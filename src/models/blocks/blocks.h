@@ -102,6 +102,9 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
                ForwardContext& context, float gate_cut = 0.0f);
 void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                const ActivationRows& rows, ForwardContext& context);
+// Called behind the router, whose input is rounded in `rows`: fills context.expert_guesses, if the model's weight
+// source wants guesses.
+void guess_experts(const ArchSpec& spec, int64_t layer, const ActivationRows& rows, ForwardContext& context);
 // The part of moe_block() behind the router, whose logits are in context.router: context.normed -> context.block_out
 void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights, int64_t tokens,
                    ForwardContext& context);

@@ -24,6 +24,7 @@ void mlp_and_experts_block(const ArchSpec& spec, const LayerSpec& layer, LinearI
   });
   project(context, out, routed,
           {{at.of(LinearKind::router), weights.router, weights.router_bias, context.router.as<float>()}});
+  guess_experts(spec, at.layer, routed, context);
   experts_block(spec, layer.experts, at, weights, tokens, context);
   for_rows(context, tokens, 2 * width, [&](int64_t t) {
     float* row = out + t * width;

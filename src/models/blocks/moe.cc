@@ -54,10 +54,12 @@ struct ExpertJobs {
   bool gated;
   ForwardContext& context;
 
+  int64_t first_expert = 0, end_expert = 0;  // those that run
+
   template <typename AddParts>
   void run(const AddParts& add) const {
     size_t count = 0;
-    for (int64_t e = 0; e < moe.experts; ++e) {
+    for (int64_t e = first_expert; e < end_expert; ++e) {
       const int64_t begin = context.expert_begin[static_cast<size_t>(e)];
       const int64_t rows = context.expert_begin[static_cast<size_t>(e + 1)] - begin;
       if (rows > 0) count = add(e, begin, rows, count);
@@ -67,6 +69,9 @@ struct ExpertJobs {
     if (context.fused().experts) return project(context, parts, sources);
     for (size_t i = 0; i < count; ++i) project(context, parts.subspan(i, 1), sources.subspan(i, 1));
   }
+
+  int64_t first_row() const { return context.expert_begin[static_cast<size_t>(first_expert)]; }
+  int64_t rows() const { return context.expert_begin[static_cast<size_t>(end_expert)] - first_row(); }
 
   LinearId id(LinearKind kind, int64_t expert) const { return {layer, kind, static_cast<int32_t>(expert)}; }
 
@@ -127,7 +132,7 @@ bool hooks_read_experts(const ExpertJobs& jobs) {
 }
 
 // The rows that the experts read, before rounding, gathered as the rounded ones are; null if neither hooks nor weight
-// parts read them.
+// parts read them. Only rows of the experts that run are written.
 const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
   ForwardContext& context = jobs.context;
   const MoeSpec& moe = jobs.moe;
@@ -135,38 +140,69 @@ const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
   if (x.tokens == 1 && !padded(context)) return normed;
   if (!context.part_sizes().any && !hooks_read_experts(jobs)) return nullptr;
   float* rows = context.expert_out.as<float>();  // unused until the experts' last product
-  for_rows(context, context.expert_begin.back(), x.cols, [&](int64_t i) {
-    std::copy_n(normed + token_of(moe, context.expert_rows[i]) * x.cols, x.cols, rows + i * x.cols);
+  const int64_t first = jobs.first_row();
+  for_rows(context, jobs.rows(), x.cols, [&](int64_t i) {
+    const int64_t row = first + i;
+    std::copy_n(normed + token_of(moe, context.expert_rows[row]) * x.cols, x.cols, rows + row * x.cols);
   });
   return rows;
 }
 
-// Runs the experts on the rows of `x`; every (token, rank) pair gets its own row of context.expert_out.
+// Runs experts [from, to) on the rows of `x`; each (token, rank) pair has a separate row of context.expert_out.
 void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
-                 const ActivationRows& x, ForwardContext& context) {
+                 const ActivationRows& x, int64_t from, int64_t to, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
-  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, spec.gated, context};
-  const int64_t pairs = context.expert_begin.back();
+  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, spec.gated, context, from, to};
+  const int64_t pairs = context.expert_begin.back(), first = jobs.first_row();
   const bool one = x.tokens == 1 && !padded(context);
   ActivationRows in = x;
   if (!one) {
     in.data = context.expert_in.data();
-    for_rows(context, pairs, x.stride / 4, [&](int64_t i) {
-      std::memcpy(context.expert_in.data() + i * x.stride, x.data + token_of(moe, context.expert_rows[i]) * x.stride,
-                  static_cast<size_t>(x.stride));
+    for_rows(context, jobs.rows(), x.stride / 4, [&](int64_t i) {
+      const int64_t row = first + i;
+      std::memcpy(context.expert_in.data() + row * x.stride,
+                  x.data + token_of(moe, context.expert_rows[row]) * x.stride, static_cast<size_t>(x.stride));
     });
   }
   jobs.gate_up(in, expert_inputs(jobs, x), one);
   // One rounding for all: load_moe() ensures that the experts' formats share it.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
-  float* gate = context.gate.as<float>();
-  float* up = context.up.as<float>();
+  float* gate = context.gate.as<float>() + first * moe.hidden;
+  float* up = context.up.as<float>() + first * moe.hidden;
   activate_rows(
-      context, pairs, moe.hidden,
+      context, jobs.rows(), moe.hidden,
       [&](int64_t i) { activate(spec, kernels, gate + i * moe.hidden, up + i * moe.hidden, moe.hidden); },
-      [&](int64_t i) { encode_row(kernels, inner, i, jobs.inner() + i * moe.hidden, context.encoded_hidden.data()); });
+      [&](int64_t i) {
+        encode_row(kernels, inner, first + i, jobs.inner() + (first + i) * moe.hidden, context.encoded_hidden.data());
+      });
   jobs.down(inner);
+}
+
+// Runs the experts that tokens chose, as many at a time as the weight source has in memory. False: their weights cannot
+// be read, and the pass has failed.
+bool run_leased_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
+                        const ActivationRows& x, ForwardContext& context) {
+  if (!context.source) {
+    run_experts(spec, moe, at, weights, x, 0, moe.experts, context);
+    return true;
+  }
+  auto& ids = context.expert_ids;
+  ids.clear();
+  for (int32_t e = 0; e < moe.experts; ++e)
+    if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
+      ids.push_back(e);
+  for (size_t done = 0; done < ids.size();) {
+    auto leased = context.source->acquire_experts(at.layer, std::span(ids).subspan(done), context.expert_guesses,
+                                                  context.expert_leases);
+    context.failed = !leased.ok();
+    if (context.failed) return false;
+    const size_t end = done + static_cast<size_t>(*leased);
+    run_experts(spec, moe, at, weights, x, ids[done], ids[end - 1] + 1, context);
+    context.expert_leases.clear();
+    done = end;
+  }
+  return true;
 }
 
 }  // namespace
@@ -175,6 +211,7 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
                const ActivationRows& rows, ForwardContext& context) {
   project(context, context.normed.as<float>(), rows,
           {{at.of(LinearKind::router), weights.router, weights.router_bias, context.router.as<float>()}});
+  guess_experts(spec, at.layer, rows, context);
   experts_block(spec, moe, at, weights, rows.tokens, context);
 }
 
@@ -198,11 +235,7 @@ void experts_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const 
     group_padded(moe, pairs, padded_rows(capacity, pairs, moe.experts), context);
   else
     group_by_expert(moe, pairs, context);
-  for (int32_t e = 0; context.source && e < moe.experts; ++e)
-    if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
-      context.expert_leases.push_back(context.source->acquire({at.layer, e}));
-  run_experts(spec, moe, at, weights, x, context);
-  context.expert_leases.clear();
+  if (!run_leased_experts(spec, moe, at, weights, x, context)) return;
 
   float* out = context.block_out.as<float>();
   const bool shared = weights.shared.down.present();

@@ -6,13 +6,33 @@ namespace {
 
 using Type = OptionSpec::Type;
 
+constexpr const char* kPlaceHelp =
+    "tensors that stay in memory or may leave it: PATTERN=memory or PATTERN=disk, with ';' between; the last match "
+    "counts";
+
+// The options that all members have that read from the disk, behind their own.
+std::vector<OptionSpec> with_disk_options(std::vector<OptionSpec> own) {
+  own.insert(own.end(),
+             {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},
+              {"place", Type::text, "", 0, 0, kPlaceHelp},
+              {"lock", Type::boolean, "false", 0, 0, "lock the weights that stay in memory (mlock)"},
+              {"depth", Type::integer, "16", 1, 64, "reads of at most 1 MiB in flight"},
+              {"timeout", Type::number, "60", 0.001, 3600, "seconds that a step waits for weights before it fails"}});
+  return own;
+}
+
 }  // namespace
 
 const Registry<WeightSourceMember>& weight_sources() {
   static const Registry<WeightSourceMember> registry(
       {.loss = Loss::lossless, .test = "src/engine/weight_sources_test.cc", .proof = "docs/weights.md"},
       {
-          {{"weights", "resident", "all weights stay in memory"}, kResidentWeights},
+          {{"weights",
+            "resident",
+            "all weights stay in memory",
+            {},
+            {{"lock", Type::boolean, "false", 0, 0, "lock the weights in memory (mlock)"}}},
+           kResidentWeights},
           {{"weights",
             "mapped",
             "layers are read from the packed cache as a pass reaches them, and released after it",
@@ -20,6 +40,21 @@ const Registry<WeightSourceMember>& weight_sources() {
             {{"ahead", Type::integer, "1", 0, 64, "layers whose reading starts before they are needed"},
              {"pinned", Type::integer, "0", 0, 65536, "layers, from the first, that stay in memory"}}},
            kMappedWeights},
+          {{"weights", "stream",
+            "layers are read from the disk ahead of the pass, in memory of a given size; as many as fit stay there",
+            "Alizadeh et al., 2024, LLM in a flash: Efficient Large Language Model Inference with Limited Memory",
+            with_disk_options(
+                {{"ahead", Type::integer, "2", 0, 64, "layers that are read ahead, in addition to the one that runs"},
+                 {"resident", Type::integer, "0", 0, 65536, "layers that stay in memory; default: as many as fit"}})},
+           kStreamWeights},
+          {{"weights", "experts",
+            "routed experts are read from the disk into a cache as tokens choose them; all else stays in memory",
+            "Eliseev and Mazur, 2023, Fast Inference of Mixture-of-Experts Language Models with Offloading",
+            with_disk_options(
+                {{"keep", Type::text, "weighed", 0, 0, "experts that stay: weighed (by frequency), lru, lfu or arc"},
+                 {"guess", Type::text, "router", 0, 0, "how experts are guessed to be read ahead: router, pairs, none"},
+                 {"guesses", Type::integer, "4", 1, 64, "guessed experts for each token"}})},
+           kExpertWeights},
       });
   return registry;
 }

@@ -24,13 +24,17 @@ class MappedWeights final : public WeightSource {
   }
 
  private:
-  void begin(WeightUnit of) override {
+  Result<void> begin(WeightUnit of) override {
     {
       const std::lock_guard lock(mutex_);
       ++leases(of);
     }
-    if (of.expert != WeightUnit::kNoExpert) return prefetch(of);
+    if (of.expert != WeightUnit::kNoExpert) {
+      prefetch(of);
+      return {};
+    }
     for (int64_t i = 1; i <= ahead_; ++i) prefetch({(of.layer + i) % layers()});
+    return {};
   }
 
   // Under the lock, so that no pass begins to read what is being released. A pass that does so afterwards reads the
@@ -53,23 +57,24 @@ class MappedWeights final : public WeightSource {
 };
 
 // Pinned layers, the one that runs, and those ahead of it.
-int64_t mapped_memory(const WeightPlaces& places, const OptionValues& options) {
-  int64_t bytes = places.others, largest = 0, all = places.others;
+Result<int64_t> mapped_memory(const WeightPlaces& places, const OptionValues& options, int64_t /*limit*/) {
+  int64_t bytes = places.other_bytes(), largest = 0;
   for (size_t i = 0; i < places.layers.size(); ++i) {
     const int64_t layer = places.layers[i].bytes();
-    all += layer;
     if (static_cast<int64_t>(i) < options.integer("pinned"))
       bytes += layer;
     else
       largest = std::max(largest, layer);
   }
-  return std::min(all, bytes + (1 + options.integer("ahead")) * largest);
+  return std::min(places.bytes(), bytes + (1 + options.integer("ahead")) * largest);
 }
 
-std::unique_ptr<WeightSource> mapped_source(std::shared_ptr<const MappedFile> file, WeightPlaces places,
-                                            const OptionValues& options) {
-  return std::make_unique<MappedWeights>(std::move(file), std::move(places), options.integer("ahead"),
-                                         options.integer("pinned"));
+Result<PlacedWeights> mapped_source(WeightFile file, WeightPlaces places, const OptionValues& options,
+                                    int64_t /*memory*/) {
+  const uint8_t* packed = file.mapped->bytes().data() + file.payload;
+  return PlacedWeights{std::make_unique<MappedWeights>(std::move(file.mapped), std::move(places),
+                                                       options.integer("ahead"), options.integer("pinned")),
+                       packed};
 }
 
 }  // namespace

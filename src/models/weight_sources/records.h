@@ -7,5 +7,7 @@ namespace millrace {
 
 extern const WeightSourceMember kResidentWeights;
 extern const WeightSourceMember kMappedWeights;
+extern const WeightSourceMember kStreamWeights;
+extern const WeightSourceMember kExpertWeights;
 
 }  // namespace millrace

@@ -82,6 +82,7 @@ inline constexpr Fact kUnifiedMax{"kernel", "weighs scores relative to one maxim
 inline constexpr Fact kRecurrent{"model", "has recurrent layers"};
 inline constexpr Fact kLatent{"model", "has latent attention, whose values are parts of its keys"};
 inline constexpr Fact kSinks{"model", "has attention sinks, to which its heads give weight"};
+inline constexpr Fact kReadsWeights{"model", "reads weights from the disk during passes"};
 inline constexpr Fact kWindows{"model", "has layers that see a window shorter than the context"};
 inline constexpr Fact kOnlyWindows{"model", "every layer sees a window"};
 inline constexpr Fact kLearnedPositions{"model", "adds learned positions to its tokens"};

@@ -40,6 +40,10 @@ constexpr Rule kRules[] = {
     {&kObservesMass, &kNoMass, "it computes no attention that could be observed", "choose another evictor"},
     {&kDocumentsApart, &kNoKeys, "it computes no keys that could move", "send the documents without a context"},
 
+    // Weights on the disk.
+    {&kDocumentsApart, &kReadsWeights, "keys of documents outlive a pass in which a read may fail",
+     "use weights=mapped or weights=resident, or send the documents without a context"},
+
     // Drafters.
     {&kSkipsLayers, &kSharedKeys, "some of its layers read the keys of others, which a draft may skip", "use ngram"},
     {&kSkipsLayers, &kStreams, "it has several residual streams, of which drafts keep one", "use ngram"},

@@ -45,16 +45,22 @@ void CpuExecutor::start(const ForwardLimits& limits, int64_t drafts, int64_t str
              .draft_model = draft_.get(),
              .documents = documents_.get(),
              .adapters = adapters_.get(),
-             .accounts = model_->parts().accounts.get()});
+             .accounts = model_->parts().accounts.get(),
+             .weights = model_->parts().model->source()});
 }
 
-Result<void> CpuExecutor::failure() const {
+Result<void> CpuExecutor::packing_failure() const {
   const BackgroundPacker* packing = model_->parts().model->packing();
   return packing ? packing->failure() : Result<void>();
 }
 
+Result<void> CpuExecutor::failure() const {
+  MILLRACE_TRY_VOID(packing_failure());
+  return read_;
+}
+
 Result<void> CpuExecutor::check(const Request& request) const {
-  MILLRACE_TRY_VOID(failure());
+  MILLRACE_TRY_VOID(packing_failure());
   const ArchSpec& spec = model_->parts().model->spec();
   const bool reads_hidden = request.reader && !request.reader->logits() && request.max_tokens == 0;
   if (spec.encoder && !reads_hidden)
@@ -76,6 +82,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
 void CpuExecutor::forward(const StepInput& input, StepOutput& output) {
   chooser_->forget();
   pass_->run(input, output);
+  read_ = runner_->take_failure();
 }
 
 }  // namespace millrace

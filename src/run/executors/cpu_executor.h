@@ -34,6 +34,7 @@ class CpuExecutor final : public Executor {
  private:
   friend class CpuSetup;  // builds it
   CpuExecutor() = default;
+  Result<void> packing_failure() const;  // any thread
   // After the runner, the drafter and the documents exist: the remaining parts, for passes with these limits.
   void start(const ForwardLimits& limits, int64_t drafts, int64_t streams);
 
@@ -48,6 +49,7 @@ class CpuExecutor final : public Executor {
   std::optional<CpuKv> kv_;
   std::optional<CpuChooser> chooser_;
   std::optional<StepPass> pass_;
+  Result<void> read_;  // result of reading the last step's weights
   ExecutorLimits limits_;
 };
 

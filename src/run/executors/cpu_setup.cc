@@ -114,6 +114,7 @@ Result<void> CpuSetup::state_facts() {
   executor_.limits_.kv_heads = layers.empty() ? 0 : layers.front().kv_heads;
   add_model(model_.spec(), context, facts);
   facts.add_if(!tokenizer_, facts::kNoTokenizer, "this model");
+  facts.add_if(model_.source() && model_.source()->figures(), facts::kReadsWeights, "this model");
   add_engine(plan_, layers, context, facts);
   return resolve_engine(plan_, facts);
 }

@@ -22,6 +22,7 @@ namespace millrace {
 
 class AdapterRegistry;
 class DraftModel;
+class WeightSource;
 
 struct ExecutorLimits {
   int64_t context = 0;  // tokens of the longest stream
@@ -48,6 +49,7 @@ struct ExecutorParts {
   AdapterRegistry* adapters = nullptr;       // LoRA; thread-safe; null: not supported
   CostModel* cost = nullptr;                 // predicts the duration of steps; null: the engine learns a model
   const MemoryAccounts* accounts = nullptr;  // count its memory; null: none
+  const WeightSource* weights = nullptr;     // reads the model's weights; null: they are in memory
 };
 
 class Executor {
@@ -64,6 +66,7 @@ class Executor {
   AdapterRegistry* adapters() const { return parts_.adapters; }
   CostModel* cost() const { return parts_.cost; }
   const MemoryAccounts* accounts() const { return parts_.accounts; }
+  const WeightSource* weights() const { return parts_.weights; }
 
   virtual const ExecutorLimits& limits() const = 0;
   // Refuses requests whose values are out of this executor's range; does not look into the constraint. Any thread.
@@ -85,8 +88,8 @@ class Executor {
   virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values. Replaces what is in `output`.
   virtual void forward(const StepInput& input, StepOutput& output) = 0;
-  // After forward(): an error with which every request ends, because the model's weights turned out damaged. Any
-  // thread.
+  // After forward(): an error with which every stream of the step ends, because the model's weights are damaged or
+  // could not be read. Engine thread only.
   virtual Result<void> failure() const { return {}; }
   // Logits of the last step's outputs, in plan order; null if there are none.
   virtual const float* logits() const { return nullptr; }

@@ -55,7 +55,7 @@ void StepPass::run(const StepInput& input, StepOutput& output) {
   if (first_) first_->clear();
   if (documents_) documents_->end_pass();
   if (features_) features_->keep();
-  if (observes_) take_mass(input, output);
+  if (observes_ && !runner_.context().failed) take_mass(input, output);
 }
 
 void StepPass::add(const StepInput& input, size_t index, Cursor& at) {

@@ -74,6 +74,10 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
       layout.codec ? std::min(layout.block_tokens, runner.limits().context)
                    : std::min({kProbeTokens, layout.block_tokens, runner.limits().tokens, runner.limits().context});
   uint64_t probe = run_probe(runner, block, tokens);
+  if (auto read = runner.take_failure(); !read.ok()) {
+    pool.release(block);
+    return read.error();
+  }
   const int64_t begin = runner.context().first_kv_layer;  // the pool may have layers of another model, too
   for (int64_t layer = begin; layer < begin + runner.model().spec().layer_count(); ++layer) {
     if (layout.codec && tokens < layout.block_tokens) break;

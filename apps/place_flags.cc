@@ -1,0 +1,37 @@
+// --resident-layers, --place and --mlock: where a model's weights are.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "model_flags.h"
+
+namespace millrace {
+
+void ModelFlags::add_places_to(CLI::App* command) {
+  command
+      ->add_option("--resident-layers", resident_layers,
+                   "Layers that stay in memory; the others are read from the disk as they run (weights=stream)")
+      ->check(CLI::Range(int64_t{0}, int64_t{65536}));
+  command
+      ->add_option(
+          "--place", places,
+          "Where tensors are, PATTERN=memory or PATTERN=disk, such as experts=disk; repeatable, the last match "
+          "counts (weights=experts if experts are on the disk, else weights=stream)")
+      ->allow_extra_args(false);
+  command->add_flag("--mlock", mlock,
+                    "Lock the weights that stay in memory, so that the system does not page them out");
+}
+
+std::string ModelFlags::placed(const std::string& weights) const {
+  std::string out = weights;
+  if (out == "resident" && std::ranges::find(places, "experts=disk") != places.end()) out = "experts";
+  if (out == "resident" && (resident_layers >= 0 || !places.empty())) out = "stream";
+  const auto add = [&](const std::string& option) { out += (out.find(':') == out.npos ? ":" : ",") + option; };
+  if (resident_layers >= 0) add(fmt::format("resident={}", resident_layers));
+  if (!places.empty()) add(fmt::format("place={}", fmt::join(places, ";")));
+  if (mlock) add("lock=true");
+  return out;
+}
+
+}  // namespace millrace

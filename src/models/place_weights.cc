@@ -1,0 +1,152 @@
+// ModelBuilder: the memory of weights, and weights that stay in the packed cache, from where a weight source reads
+// them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "models/model_builder.h"
+#include "models/packed_cache.h"
+#include "tensor/locked_memory.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kWeightShare = 0.75;  // of a budget that keys, values and activations share with the weights
+
+// The bytes that weights may have: a share of what is left of the budget without `others`.
+int64_t weight_limit(const std::shared_ptr<MemoryAccounts>& accounts, int64_t others) {
+  if (!accounts || accounts->budget() == 0) return INT64_MAX;
+  return static_cast<int64_t>(kWeightShare * static_cast<double>(std::max<int64_t>(0, accounts->left() - others)));
+}
+
+}  // namespace
+
+int64_t ModelBuilder::unpacked_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& buffer : files_->buffers) bytes += buffer->bytes();
+  return bytes;
+}
+
+// Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
+int64_t ModelBuilder::table_bytes() const {
+  int64_t in_place = kHugePageBytes;
+  for (const auto& stored : files_->tensors)
+    if (stored.tensor.format &&
+        (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
+         stored.tensor.data == model_->positions_.data || stored.tensor.data == model_->layer_inputs_.table.data))
+      in_place += stored.tensor.format->row_bytes(stored.tensor.values());
+  return in_place;
+}
+
+// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold
+// charges the buffers for reading their files.
+Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
+                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
+                                             int64_t* window) {
+  if (!accounts) return MemoryHold();
+  const bool streamed = resident < packer.packed_bytes();  // weights are read as they are needed
+  const std::string advice =
+      std::string(streamed ? "choose a smaller model or format" : kWeightsAdvice) + ", or raise the budget (--memory)";
+  const int64_t unpacked = unpacked_bytes();
+  if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
+  MILLRACE_TRY_VOID(accounts->take("tables in files", table_bytes(), advice));
+  MILLRACE_TRY_VOID(accounts->take("weights", resident + model_->part_bytes_, advice));
+  if (files_->files.empty()) return MemoryHold();
+  if (accounts->budget() > 0)
+    *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
+  int64_t tables = 0;  // that are packed with their matrices
+  for (const auto& planned : packer.planned())
+    if (planned.weight && planned.weight->codebook) tables += planned.weight->codebook->bytes();
+  return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window) + tables, advice);
+}
+
+// Where the packed weights are in a file in which they begin at `payload`.
+WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
+  std::unordered_map<const Weight*, WeightRange> ranges;
+  for (const auto& planned : packer.planned())
+    if (planned.weight)
+      ranges[planned.weight] = {payload + planned.offset, planned.bytes, std::string(planned.weight->name)};
+  WeightPlaces out;
+  std::unordered_set<const Weight*> placed;
+  for (LayerWeights& layer : model_->layers_) {
+    WeightPlaces::Layer& to = out.layers.emplace_back();
+    const auto add_one = [&](std::vector<WeightRange>& list, const Weight& weight) {
+      list.push_back(ranges.at(&weight));
+      placed.insert(&weight);
+    };
+    const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
+      if (weight.present() && !is_factored(weight)) add_one(list, weight);
+      if (weight.parts) weight.parts->each_matrix([&](Weight& one) { add_one(list, one); });
+    };
+    const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
+      for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);
+    };
+    for (const Weight* weight : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate})
+      add(to.own, *weight);
+    if (layer.mixer)
+      for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
+    add_mlp(to.own, layer.mlp);
+    add_mlp(to.own, layer.shared);
+    for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate,
+                                 &layer.input_projection, &layer.laurel_left, &layer.laurel_right})
+      add(to.own, *weight);
+    for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
+  }
+  for (const auto& planned : packer.planned())
+    if (planned.weight && !placed.contains(planned.weight)) out.others.push_back(ranges.at(planned.weight));
+  return out;
+}
+
+// The packed cache is packed first if there is none that fits.
+Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                                          const ModelOptions& options, const ChosenMember<WeightSourceMember>& source) {
+  if (options.packed_cache.empty() || files_->files.empty())
+    return Error::unsupported(
+        fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
+  const auto labelled = [&](const Error& error) { return Error{error.kind, source.label + ": " + error.message}; };
+  int64_t window = WeightPacker::kWidestWindow;
+  const int64_t others = unpacked_bytes() + table_bytes() + model_->part_bytes_ + WeightPacker::kNarrowestWindow;
+  const auto resident = source.member.memory(places(packer, 0), source.options, weight_limit(options.accounts, others));
+  if (!resident.ok()) return labelled(resident.error());
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, *resident, &window));
+  const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
+  const auto place = [&](const PackedCache::Opened& opened) -> Result<void> {
+    WeightFile file = cache.weight_file(opened);
+    WeightPlaces at = places(packer, file.payload);
+    auto placed = source.member.make(std::move(file), std::move(at), source.options, *resident);
+    if (!placed.ok()) return labelled(placed.error());
+    model_->packed_file_ = opened.file;
+    packer.point_weights(placed->packed);
+    model_->source_ = std::move(placed->source);
+    return {};
+  };
+  PackedCache::Check check{
+      .verify = options.verify_packed_cache, .blocks = !source.member.checks_reads, .release = true};
+  auto opened = cache.open(pool, check, options.progress);
+  if (opened.ok() && opened->file) {
+    auto placed = place(*opened);
+    if (placed.ok() || placed.error().kind != ErrorKind::corrupt) return placed;
+    opened = placed.error();
+  }
+  if (!opened.ok() && options.warn) options.warn(opened.error().message + "; packing again");
+  MILLRACE_TRY_VOID(cache.pack(pool, options.progress, window));
+  check.verify = false;
+  opened = cache.open(pool, check, options.progress);
+  if (!opened.ok()) return opened.error();
+  return place(*opened);
+}
+
+// The option `lock` of weights that all stay in memory.
+Result<void> ModelBuilder::lock_resident(const ModelOptions& options) const {
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (source.member.from_file || !source.options.boolean("lock")) return {};
+  const Model& model = *model_;
+  const std::span<const uint8_t> memory =
+      model.packed_file_ ? model.packed_file_->bytes()
+                         : std::span(model.packed_.data(), static_cast<size_t>(model.packed_.bytes()));
+  return lock_memory(memory);
+}
+
+}  // namespace millrace

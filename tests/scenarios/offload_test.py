@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Weights that live on the disk: a model larger than its budget answers like one in memory, and stays within the budget as
+the kernel counts it; a server whose file is cut off or damaged fails the requests concerned and lives.
+
+Usage: offload_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process  # noqa: E402
+import memory_test  # noqa: E402
+from memory_test import BINARY, MIB, SOURCE, run  # noqa: E402
+
+EXPERTS = os.path.join(SOURCE, "models/millrace-lab-experts-2m.gguf")
+STORIES = os.path.join(SOURCE, "models/millrace-stories-6m.gguf")
+
+
+class Larger(unittest.TestCase):
+    """120 million weights of 16 bits."""
+
+    def test_the_budget_is_kept_and_the_tokens_are_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = os.path.join(folder, "model.gguf")
+            memory_test.LAYERS = 16
+            memory_test.write_model(model)
+            prompt = ",".join(str(1 + i * 7 % 15000) for i in range(300))
+            common = ("run", "-m", model, "--prompt-tokens", prompt, "-n", "6", "--temp", "0", "--ignore-eos", "-t", "2", "-c", "512", "--json")
+            code, wanted, message, free = run(*common)
+            self.assertEqual(code, 0, message)
+            budget = 185 * MIB
+            self.assertGreater(free, budget)
+            flags = (*common, "--memory", str(budget), "--batch-tokens", "128", "--use")
+            for source in ("weights=stream", "weights=stream:ahead=0"):
+                with self.subTest(source=source):
+                    code, result, message, _ = run(*flags, source)  # the first one packs
+                    self.assertEqual(code, 0, message)
+                    code, result, message, peak = run(*flags, source)
+                    self.assertEqual(code, 0, message)
+                    self.assertEqual(result["tokens"], wanted["tokens"])
+                    self.assertLessEqual(peak, budget)
+                    self.assertGreater(os.path.getsize(model + ".millrace-packed"), result["memory"]["accounts"]["weights"]["bytes"])
+            code, _, message, _ = run(*flags, "weights=stream:memory=1M")
+            self.assertEqual(code, 5, message)
+            self.assertIn("weights stream: ", message)
+
+
+class Faults(unittest.TestCase):
+    def ask(self, server):
+        status, text = server.ask("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+        return status, json.loads(text)["choices"][0]["text"] if status == 200 else text
+
+    def test_the_server_lives(self):
+        for source, weights in ((STORIES, "weights=stream:resident=0"), (EXPERTS, "weights=experts:memory=1500K,keep=lru")):
+            with self.subTest(weights=weights), tempfile.TemporaryDirectory() as folder:
+                model = shutil.copy(source, os.path.join(folder, "model.gguf"))
+                cache = model + ".millrace-packed"
+                with server_process.Server(BINARY, "-m", model, "--use", weights, "--no-prefix-cache") as server:
+                    status, wanted = self.ask(server)
+                    self.assertEqual(status, 200, wanted)
+                    with open(cache, "rb") as file:
+                        good = file.read()
+                    os.truncate(cache, (2 << 20) + 4096)
+                    status, text = self.ask(server)
+                    self.assertGreaterEqual(status, 500)
+                    self.assertIn("it was cut off while in use", text)
+                    with open(cache, "r+b") as file:
+                        file.write(good)
+                    self.assertEqual(self.ask(server), (200, wanted))
+                    with open(cache, "r+b") as file:
+                        for at in range(2 << 20, len(good), 4096):
+                            file.seek(at)
+                            file.write(bytes([good[at] ^ 1]))
+                    status, text = self.ask(server)
+                    self.assertGreaterEqual(status, 500)
+                    self.assertIn("is damaged between bytes", text)
+                    with open(cache, "r+b") as file:
+                        file.write(good)
+                    self.assertEqual(self.ask(server), (200, wanted))
+                    metrics = server.ask("GET", "/metrics")[1]
+                    failed = [line for line in metrics.splitlines() if line.startswith("millrace_weight_reads_failed_total")]
+                    self.assertGreaterEqual(float(failed[0].split()[-1]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
