@@ -1,9 +1,9 @@
 // Mixtures of experts: all weights but the routed experts stay in memory, and the experts share the memory that is left
 // as a cache. An expert that is not there is read before it runs, never dropped or replaced, so answers do not change.
-// What a pass will need next is read ahead: the next layer's choice is guessed by its router on this layer's input
-// (Eliseev and Mazur, 2023, "Fast Inference of Mixture-of-Experts Language Models with Offloading"), or by which
-// experts followed these before (MoE-Infinity: Xue et al., 2024). A chunk of a prompt runs the experts of a layer in
-// groups that fit, so that each is read once.
+// Experts that a pass will probably need are read ahead: the next layer's choice is guessed by its router on this
+// layer's input (Eliseev and Mazur, 2023, "Fast Inference of Mixture-of-Experts Language Models with Offloading"), or
+// by which experts followed these before (MoE-Infinity: Xue et al., 2024). A chunk of a prompt runs the experts of a
+// layer in groups that fit, so that each is read once.
 #include <fmt/format.h>
 
 #include <algorithm>

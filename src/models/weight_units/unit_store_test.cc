@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kPayload = 8192, kPiece = 16384;
 
-// What injected faults do to one of `every` reads; 0: none.
+// Faults that are injected into one of `every` reads; 0: none.
 struct Faults {
   enum Kind { fails, cuts, damages };
   std::atomic<int64_t> every{0}, reads{0}, injected{0};
