@@ -139,7 +139,7 @@ TEST_F(WeightSources, StreamGivesTheSameBits) {
     ASSERT_TRUE(plain.ok()) << plain.error().message;
     const Answer want = answer(*plain);
     for (const char* weights : {"stream", "stream:resident=0,ahead=0", "stream:resident=0,ahead=1,depth=1",
-                                "stream:resident=1,ahead=2,place=*attn*=memory"}) {
+                                "stream:resident=0,ahead=2,place=blk.0.*=memory"}) {
       auto streamed = load(path, weights);
       ASSERT_TRUE(streamed.ok()) << name << " " << weights << ": " << streamed.error().message;
       EXPECT_TRUE(answer(*streamed) == want) << name << " " << weights;
