@@ -39,7 +39,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
-constexpr int64_t kDiskPiece = int64_t{1} << 20, kDiskDepth = 16;  // as weights are read
+constexpr int64_t kDiskDepth = 16;  // reads in flight, as weights are read
 constexpr int64_t kLargerThanCaches = int64_t{64} << 20;
 
 struct BenchFlags {
@@ -137,7 +137,7 @@ BenchRoof measure_roof(int threads, const LanguageModel& model) {
   BenchRoof roof{gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
   const Model& weights = *model.parts().model;
   if (!weights.source() || !weights.source()->figures()) return roof;
-  if (const auto disk = measure_disk_speed(weights.cache_path(), kDiskPiece, kDiskDepth, 0.5); disk.ok())
+  if (const auto disk = measure_disk_speed(weights.cache_path(), kDiskPieceBytes, kDiskDepth, 0.5); disk.ok())
     roof.disk_gb_per_s = disk->gb_per_s;
   return roof;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/memory_accounts.h"
 #include "base/ordered_json.h"
 #include "base/processor.h"
 #include "base/version.h"
@@ -139,8 +140,8 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                ? std::string()
                                : fmt::format(", {} of the disk's {:.2f} GB/s", percent(disk["roof_fraction"]),
                                              disk["roof_gb_per_s"].get<double>());
-  fmt::print("{:>26} weights: {:.1f} MB read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n",
-             "", disk["bytes_per_token"].get<double>() * 1e-6, disk["gb_per_s"].get<double>(), roof,
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n", "",
+             format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
              percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]));
 }
 

@@ -117,13 +117,14 @@ Result<int> run_bench_roof(const std::vector<int>& threads, bool json) {
 }
 
 Result<int> run_bench_disk(const std::string& path, bool json) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  nlohmann::ordered_json out = {{"file", path}, {"piece_bytes", kPiece}};
-  if (!json)
+  nlohmann::ordered_json out = {{"file", path}, {"piece_bytes", kDiskPieceBytes}};
+  const auto print_head = [] {
     fmt::print("| {:>15} | {:>6} | {:>8} | {:>6} |\n| {:->15} | {:->6} | {:-<8} | {:-<6} |\n", "reads in flight",
                "GB/s", "calls", "direct", ":", ":", "", "");
+  };
   for (const int64_t depth : {1, 2, 4, 8, 16, 32}) {
-    MILLRACE_TRY(const ReadSpeed speed, measure_disk_speed(path, kPiece, depth, 0.5));
+    MILLRACE_TRY(const ReadSpeed speed, measure_disk_speed(path, kDiskPieceBytes, depth, 0.5));
+    if (!json && depth == 1) print_head();  // not before a measurement that fails
     if (json)
       out["depths"].push_back(
           {{"depth", depth}, {"gb_per_s", speed.gb_per_s}, {"io", speed.io}, {"direct", speed.direct}});

@@ -129,8 +129,7 @@ Result<ChatStep> regenerate(ChatSession& session, const std::string& argument) {
   if (!argument.empty()) {
     uint64_t value = 0;
     if (!parse_whole(argument, &value))
-      return Error::user(
-          fmt::format("/regen: the seed must be a whole number from 0 to {}, got '{}'", UINT64_MAX, argument));
+      return Error::user(fmt::format("/regen: seed: expected a whole number from 0 to 2^64 - 1, got '{}'", argument));
     seed = value;
   }
   MILLRACE_TRY_VOID(session.regenerate(seed));

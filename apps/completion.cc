@@ -85,6 +85,9 @@ _millrace() {{
   if [[ $cur == --*=* ]]; then
     prev=${{cur%%=*}} flag=${{cur%%=*}}= cur=${{cur#*=}}
   fi
+  if [[ $cur == [\"\']* ]]; then
+    flag+=${{cur:0:1}} cur=${{cur:1}}
+  fi
   local program=${{COMP_WORDS[0]/#\~/$HOME}}
   type -P -- "$program" >/dev/null || program=millrace
   _millrace_complete

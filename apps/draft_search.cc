@@ -43,7 +43,7 @@ Result<Found> search(const SearchFlags& flags, const LanguageModel& model, SkipM
   const auto value = [&](const SkipVector& vector) -> Result<double> {
     if (interrupted()) return Error::cancelled("interrupted");
     const SkippedBlocks skipped = skipped_blocks(vector);
-    const SkipGain gain = measure.measure(skipped);
+    MILLRACE_TRY(const SkipGain gain, measure.measure(skipped));
     if (found.trials++ == 0 || gain.gain > found.gain.gain) found.skipped = skipped, found.gain = gain;
     bar.update(static_cast<double>(found.trials) / static_cast<double>(options.trials),
                fmt::format("gain {:.3f}", found.gain.gain));

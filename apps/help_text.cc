@@ -181,8 +181,8 @@ std::string option_text(const CLI::Option& option) {
 std::vector<const CLI::Option*> flags_of(const CLI::App& app) {
   std::vector<const CLI::Option*> out;
   for (const CLI::Option* option : all_options(app))
-    if (option->nonpositional() && !option->get_group().empty() && option != app.get_help_ptr() &&
-        option != app.get_help_all_ptr())
+    if (option->nonpositional() && !option->get_positional() && !option->get_group().empty() &&
+        option != app.get_help_ptr() && option != app.get_help_all_ptr())
       out.push_back(option);
   return out;
 }

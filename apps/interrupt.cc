@@ -1,6 +1,7 @@
 #include "interrupt.h"
 
 #include <csignal>
+#include <initializer_list>
 
 #include "quiet_terminal.h"
 
@@ -18,6 +19,13 @@ void on_interrupt(int signal) {
   pending = 1;
 }
 
+// Ends the process as the signal does, with the terminal as it was.
+void on_end(int signal) {
+  restore_terminal();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 }  // namespace
 
 void catch_interrupts() {
@@ -25,6 +33,9 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;  // otherwise an interrupted write looks like closed output
   sigaction(SIGINT, &action, nullptr);
+  struct sigaction end {};
+  end.sa_handler = on_end;
+  for (const int signal : {SIGTERM, SIGQUIT, SIGHUP}) sigaction(signal, &end, nullptr);
 }
 
 bool interrupted() { return pending != 0; }

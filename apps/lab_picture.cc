@@ -39,15 +39,16 @@ Result<ChartPanel> map_of(const MapJson& from, const std::string& path) {
   MILLRACE_TRY(map.rows, texts_of(from, "rows", path));
   MILLRACE_TRY(map.columns, texts_of(from, "columns", path));
   const auto values = from.find("values");
-  const Error shape =
-      Error::corrupt(fmt::format("{}: \"values\" of {} has no list of {} numbers or nulls for each of {} rows", path,
-                                 out.title, map.columns.size(), map.rows.size()));
+  const Error shape = Error::corrupt(
+      fmt::format("{}: \"values\" of {} has no list of {} numbers from 0 to 1, or nulls, for each of {} rows", path,
+                  out.title, map.columns.size(), map.rows.size()));
   if (values == from.end() || !values->is_array() || values->size() != map.rows.size()) return shape;
   for (const MapJson& row : *values) {
     if (!row.is_array() || row.size() != map.columns.size()) return shape;
     map.values.emplace_back();
     for (const MapJson& value : row) {
       if (!value.is_number() && !value.is_null()) return shape;
+      if (value.is_number() && !(value.get<double>() >= 0 && value.get<double>() <= 1)) return shape;
       map.values.back().push_back(value.is_null() ? NAN : value.get<double>());
     }
   }

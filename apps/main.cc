@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,8 @@ MILLRACE_CAIRO=FOLDER names the folder of the libraries that draw pictures, wher
 
 Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
 6 network, 7 answers differ, 1 anything else.)";
+
+constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE ended
 
 // The commands as --help lists them.
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
@@ -133,6 +136,11 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
     } catch (const std::bad_alloc&) {
       std::fprintf(stderr, "millrace: out of memory; choose a smaller model, context or batch\n");
       last_exit_code = exit_code(ErrorKind::resource);
+    } catch (const std::system_error& error) {
+      // The reader of the output has ended, as `head` does.
+      const bool unread = error.code() == std::errc::broken_pipe;
+      if (!unread) std::fprintf(stderr, "millrace: internal error: %s\n", error.what());
+      last_exit_code = unread ? kUnreadExit : exit_code(ErrorKind::internal);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "millrace: internal error: %s\n", error.what());
       last_exit_code = exit_code(ErrorKind::internal);

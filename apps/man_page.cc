@@ -26,6 +26,7 @@ constexpr std::pair<const char*, const char*> kEnvironment[] = {
     {"MILLRACE_ISA", "instruction set at most: ref, avx2, avx512, amx, or less such as avx512-bf16"},
     {"MILLRACE_API_KEY", "key for a server that ps, stop, replay and exactness talk to"},
     {"MILLRACE_MODELS", "folder of the models that create and cp make"},
+    {"MILLRACE_CAIRO", "folder of the libraries that draw pictures, where the system does not find them"},
     {"MILLRACE_SHORT_NAMES", "file with short names of your own"},
     {"HF_HOME, HF_HUB_CACHE", "where downloads are, shared with Hugging Face's tools"},
     {"HF_ENDPOINT", "the hub"},

@@ -76,12 +76,12 @@ Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<App
   options.pack_in_background = pack == "background";
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
   if (!use) {
-    options.weights = placed(options.weights);
+    MILLRACE_TRY(options.weights, placed(options.weights));
     return options;
   }
   MILLRACE_TRY(const auto uses, use->get());
   MILLRACE_TRY(const auto done, apply_uses(uses, options));
-  options.weights = placed(options.weights);
+  MILLRACE_TRY(options.weights, placed(options.weights));
   if (applied) applied->insert(applied->end(), done.begin(), done.end());
   return options;
 }
@@ -205,12 +205,14 @@ void EngineFlags::add_to(CLI::App* command) {
   CLI::Option* file = command->add_option("--kv-ssd", ssd_.path,
                                           "File on a fast disk that stores blocks evicted from the prefix cache");
   command->add_option("--kv-ssd-size", ssd_.size, "Maximum size of the --kv-ssd file, such as 500M or 8G; default: 8G")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->needs(file);
   command
       ->add_option("--kv-ssd-order", ssd_.order,
                    "Order of blocks in the --kv-ssd file: arrival, or importance, which puts blocks that got more "
                    "attention first")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(file);
   command
       ->add_option("--kv-ssd-fetch", ssd_.fetch,
                    "Fraction of a prompt's stored blocks to fetch, most important first; the rest is left out of "

@@ -49,7 +49,7 @@ struct ModelFlags {
   Result<std::shared_ptr<const LanguageModel>> load(const UseFlag* use = nullptr,
                                                     std::vector<AppliedTechnique>* applied = nullptr) const;
   // `weights`, NAME[:key=value,...], with the options that --resident-layers, --place and --mlock stand for.
-  std::string placed(const std::string& weights) const;
+  Result<std::string> placed(const std::string& weights) const;
   // The model with this context, and the first tokens of the text in a file, at most `most`.
   struct WithText {
     std::shared_ptr<const LanguageModel> model;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/json_text.h"
+#include "base/network_error.h"
 #include "base/ordered_json.h"
 #include "command.h"
 #include "hub/http_get.h"
@@ -50,7 +51,11 @@ Result<int> list_running(const ServerFlags& flags) {
         body += bytes;
         return body.size() <= kMaxServerReplyBytes;
       }};
-  MILLRACE_TRY(const HttpAnswer answer, http_get(url, get));
+  auto answered = http_get(url, get);
+  if (!answered.ok() && answered.error().kind == kNetworkError)
+    return Error{kNetworkError,
+                 answered.error().message + "; `millrace serve MODEL` starts a server, and --url names one elsewhere"};
+  MILLRACE_TRY(const HttpAnswer answer, std::move(answered));
   MILLRACE_TRY(const auto json, read_reply(address, answer.status, body));
   if (flags.json) {
     print_json_line(json);

@@ -1,5 +1,5 @@
-// How every command that draws random numbers checks its --seed. CLI11 would take the largest number for one that is
-// too large.
+// Checks the --seed of commands that do not sample; run and chat check theirs in sampling/schema.cc. CLI11 would take
+// the largest number for one that is too large.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ inline CLI::Validator seed_range() {
         uint64_t seed = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
         if (error == std::errc() && end == text.data() + text.size()) return std::string();
-        return "must be a whole number from 0 to " + std::to_string(UINT64_MAX) + ", got '" + text + "'";
+        return "expected a whole number from 0 to 2^64 - 1, got '" + text + "'";
       },
       "");
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include "input.h"
@@ -51,11 +52,12 @@ ChartAxis tokens_axis() {
   return {.title = "tokens seen", .unit = "million", .scaling = AxisScaling::linear, .from_zero = true};
 }
 
-// The mean of the last tenth of the values: an update's own loss jumps.
+// Returns the exponential moving average with weight 0.1, because the loss of one log line jumps.
 ChartSeries smoothed(const ChartSeries& from) {
   ChartSeries out{.name = "running average", .sign = 0};
   double average = 0;
   for (const ChartPoint& p : from.points) {
+    if (!std::isfinite(p.y.value)) continue;
     average = out.points.empty() ? p.y.value : 0.9 * average + 0.1 * p.y.value;
     out.points.push_back({p.x, {average}, ""});
   }

@@ -7,8 +7,8 @@
 #
 # The program that was just built prints its completions and manual pages. `cpack -G DEB` in the build folder writes
 # millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake), and
-# `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz, for this distribution; tools/package_tarball links
-# a program for all of them.
+# `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz, for this distribution;
+# tools/package_tarball links a program for every distribution with glibc 2.31 or newer.
 if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
   return()
 endif()

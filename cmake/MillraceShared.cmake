@@ -28,7 +28,8 @@ set(MILLRACE_EXPORTS ${CMAKE_SOURCE_DIR}/src/capi/exports.map)
 # add_c_library(TARGET): a shared library with the C interface.
 function(add_c_library target)
   add_library(${target} SHARED ${CMAKE_SOURCE_DIR}/src/capi/single_threaded.S)
-  # With fmt inside, too, no other libstdc++ is in the process on behalf of the library. fmt.cc is that of fmt 9.
+  # With fmt inside, too, no other libstdc++ is in the process on behalf of the library. fmt.cc has the functions of
+  # fmt 9.
   if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tools/portable/fmt.cc)
     target_link_options(${target} PRIVATE -Wl,--as-needed)

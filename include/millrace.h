@@ -1,3 +1,4 @@
+/* clang-format off */
 /* millrace.h: the C interface of millrace, for programs in any language. Link with -lmillrace (pkg-config millrace).
  *
  *   millrace_model *model;          millrace_model_load("", NULL, 0, &model, &error);        "": the built-in model
@@ -5,8 +6,9 @@
  *   millrace_request request = {.struct_size = sizeof request, .text = "Once upon a time", .text_bytes = 16};
  *   millrace_stream *stream;        millrace_submit(engine, &request, &stream, &error);
  *   millrace_event event = {.struct_size = sizeof event};
- *   while (millrace_poll(engine, stream, -1, &event, &error) == MILLRACE_OK) fwrite(event.text, 1, event.text_bytes,
- * stdout); millrace_stream_free(stream);   millrace_engine_free(engine);   millrace_model_free(model);
+ *   while (millrace_poll(engine, stream, -1, &event, &error) == MILLRACE_OK)
+ *     fwrite(event.text, 1, event.text_bytes, stdout);
+ *   millrace_stream_free(stream);   millrace_engine_free(engine);   millrace_model_free(model);
  *
  * The same request has the same tokens as with `millrace run`, whatever other requests the engine runs. examples/c and
  * examples/python are complete programs; docs/c-api.md lists the options.
@@ -21,13 +23,14 @@
  * described there.
  *
  * Threads. Every function may be called from any thread, at the same time, with three exceptions. No call may use a
- * handle while another one frees it. A stream is polled by one thread at a time. If the stream is NULL, the engine is
- * polled by one thread at a time.
+ * handle while another one frees it. A stream is polled by one thread at a time. While a thread polls an engine with
+ * stream NULL, no other thread polls this engine, or polls or frees one of its streams.
  *
  * Versions. Functions and constants are never removed or changed while the library is libmillrace.so.0. Later versions
  * append members to structures. Every structure begins with struct_size, which the caller sets to the size it was
  * compiled with; members beyond this size are neither read nor written.
  */
+/* clang-format on */
 #ifndef MILLRACE_H
 #define MILLRACE_H
 
@@ -66,10 +69,9 @@ const char* millrace_status_name(millrace_status status);
 /* Frees what a function of this library returned through a pointer to a pointer: messages, texts and arrays. */
 void millrace_free(void* memory);
 
-/* An option: the name of a flag of `millrace run` without dashes, and its value, both UTF-8 and terminated by 0. An
- * option whose flag is repeatable may be given several times, such as {"use", "kv_format=kivi:bits=2"} for any
- * technique of `millrace techniques`. docs/c-api.md lists the names; an unknown one is an error whose message lists
- * them, too. */
+/* An option: its name and value, both UTF-8 and terminated by 0; docs/c-api.md lists the names. A repeatable option may
+ * be given several times, such as {"use", "kv_format=kivi:bits=2"} for any technique of `millrace techniques`. An
+ * unknown name is an error whose message lists the names. */
 typedef struct millrace_option {
   const char* name;
   const char* value;
@@ -108,8 +110,8 @@ enum {
 };
 
 /* Converts `text` [text_bytes], UTF-8, to token ids in `tokens` [capacity]. *count: out, number of tokens, also with
- * MILLRACE_BUFFER_TOO_SMALL; a text never has more tokens than text_bytes + 8. `tokens` may be NULL if capacity is 0.
- */
+ * MILLRACE_BUFFER_TOO_SMALL. To learn it, call with capacity 0. A text may have more tokens than bytes. `tokens` may
+ * be NULL if capacity is 0. */
 millrace_status millrace_tokenize(const millrace_model* model, const char* text, size_t text_bytes, uint32_t flags,
                                   int32_t* tokens, size_t capacity, size_t* count, char** error);
 

@@ -37,7 +37,11 @@ int main(int argc, char **argv) {
   const char *prompt = argc > 2 ? argv[2] : "Once upon a time";
   millrace_option options[MAX_OPTIONS];
   size_t option_count = 0;
-  for (int i = 3; i < argc && option_count < MAX_OPTIONS; ++i) {
+  if (argc - 3 > MAX_OPTIONS) {
+    fprintf(stderr, "generate: %d options: at most %d are possible\n", argc - 3, MAX_OPTIONS);
+    return 2;
+  }
+  for (int i = 3; i < argc; ++i) {
     char *equals = strchr(argv[i], '=');
     if (!equals) {
       fprintf(stderr, "generate: %s: expected NAME=VALUE\n", argv[i]);

@@ -72,10 +72,14 @@ if library.millrace_abi_version() < ABI_VERSION:
     raise ImportError(f"libmillrace has ABI version {library.millrace_abi_version()}, this module needs {ABI_VERSION}")
 
 
+def _status_name(status):
+    return library.millrace_status_name(status).decode()
+
+
 class MillraceError(Exception):
     def __init__(self, status, message):
         super().__init__(message)
-        self.status = library.millrace_status_name(status).decode()
+        self.status = _status_name(status)
 
 
 def _take_text(pointer, size=None):
@@ -102,7 +106,7 @@ def _text_of(value):
 
 def _option_array(options):
     pairs = [(name, one) for name, value in options.items() for one in (value if isinstance(value, (list, tuple)) else [value])]
-    return (_Option * len(pairs))(*[_Option(name.encode(), _text_of(value).encode()) for name, value in pairs]), len(pairs)
+    return (_Option * len(pairs))(*[_Option(name.encode(), _text_of(value).encode("utf-8", "surrogateescape")) for name, value in pairs]), len(pairs)
 
 
 class Model:
@@ -121,8 +125,10 @@ class Model:
 
     def tokenize(self, text, flags=ADD_SPECIAL | PARSE_SPECIAL):
         data = text.encode()
-        tokens, count = (c_int32 * (len(data) + 8))(), c_size_t()
-        _call("tokenize", self.handle, data, len(data), flags, tokens, len(tokens), byref(count))
+        tokens, count = (c_int32 * len(data))(), c_size_t()  # enough for most texts
+        while _call("tokenize", self.handle, data, len(data), flags, tokens, len(tokens), byref(count),
+                    also=(BUFFER_TOO_SMALL,)) == BUFFER_TOO_SMALL:
+            tokens = (c_int32 * count.value)()
         return list(tokens[:count.value])
 
     def detokenize(self, tokens, flags=SKIP_SPECIAL):
@@ -151,11 +157,11 @@ class Event:
         self.text = ctypes.string_at(event.text, event.text_bytes).decode("utf-8", "replace")
         self.token, self.answer, self.logprob = event.token, event.answer, event.logprob
         self.finish, self.last = FINISH[event.finish], bool(event.last)
-        self.status, self.message = event.status, event.message.decode("utf-8", "replace")
+        self.status, self.message = _status_name(event.status), event.message.decode("utf-8", "replace")
         self.top = [(event.top[i].token, event.top[i].logprob) for i in range(event.top_count)]
         self.prompt_tokens, self.cached_tokens = event.prompt_tokens, event.cached_tokens
         self.generated_tokens = event.generated_tokens
-        self.user_data = event.user_data
+        self.user_data = event.user_data or 0  # ctypes has None for 0
 
 
 class Stream:
@@ -198,8 +204,11 @@ class Engine:
         _call("engine_techniques", self.handle, byref(text))
         return json.loads(_take_text(text.value))
 
-    def submit(self, text=None, tokens=None, messages=None, user_data=None, **options):
-        """Queues a request and returns its Stream. Exactly one of `text`, `tokens` and `messages` is not None."""
+    def submit(self, text=None, tokens=None, messages=None, user_data=0, **options):
+        """Queues a request and returns its Stream. Exactly one of `text`, `tokens` and `messages` is not None.
+
+        `user_data`: an integer, returned in every event.
+        """
         request = _Request(struct_size=ctypes.sizeof(_Request), user_data=user_data)
         if text is not None:
             request.text = text.encode()

@@ -73,6 +73,11 @@ class OpenStream {
   bool kept_ = false;
 };
 
+// One line; bytes that are not UTF-8, such as those of a path, become U+FFFD.
+std::string techniques_text(const std::vector<AppliedTechnique>& applied) {
+  return applied_json(applied).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 Result<void> submit(millrace_engine* engine, const millrace_request* given, millrace_stream** stream) {
   if (!stream) return null_argument("stream");
   *stream = nullptr;
@@ -107,7 +112,7 @@ Result<void> submit(millrace_engine* engine, const millrace_request* given, mill
 
 Result<void> cancel(millrace_stream* stream) {
   if (!stream) return null_argument("stream");
-  if (const auto engine = stream->shared->get()) engine->cancel(stream->id);
+  stream->shared->cancel(stream->id);
   return {};
 }
 
@@ -173,7 +178,7 @@ Result<millrace_status> poll(millrace_engine* engine, millrace_stream* stream, i
 }
 
 void free_stream(millrace_stream* stream) {
-  if (const auto engine = stream->shared->get()) engine->cancel(stream->id);
+  stream->shared->cancel(stream->id);
   stream->shared->events.remove(stream->queue);
   --stream->shared->open_streams;
   delete stream;
@@ -202,7 +207,7 @@ millrace_status millrace_engine_techniques(const millrace_engine* engine, char**
     if (!json) return millrace::null_argument("json");
     *json = nullptr;
     if (!engine) return millrace::null_argument("engine");
-    *json = millrace::copy_for_caller(millrace::applied_json(engine->shared->applied).dump());
+    *json = millrace::copy_for_caller(millrace::techniques_text(engine->shared->applied));
     return {};
   });
 }

@@ -23,7 +23,7 @@
 
 namespace millrace {
 
-// An event without what only the last one has.
+// One unread event. `end` holds the members that only an answer's last event has.
 struct StreamEvent {
   int32_t answer = 0;
   TokenId token = -1;
@@ -36,7 +36,7 @@ struct StreamEvent {
     Error error;
     RequestTimings timings;
   };
-  std::unique_ptr<End> end;  // with `finish`
+  std::unique_ptr<End> end;  // not null if `finish` is not none, or `last`
 };
 
 // One stream. Guarded by the queue's mutex, except `current`, which belongs to the thread that polls.

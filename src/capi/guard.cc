@@ -26,18 +26,16 @@ millrace_status status_of(ErrorKind kind) {
   return MILLRACE_INTERNAL;
 }
 
-millrace_status fail(const Error& failure, char** error) noexcept {
+millrace_status fail(ErrorKind kind, std::string_view message, char** error) noexcept {
+  if (message.empty()) message = kind == ErrorKind::resource ? "memory: there is not enough" : "internal error";
   if (error) {
-    const std::string_view text = !failure.message.empty()              ? std::string_view(failure.message)
-                                  : failure.kind == ErrorKind::resource ? "memory: there is not enough"
-                                                                        : "internal error";
     try {
-      *error = copy_for_caller(text);
+      *error = copy_for_caller(message);
     } catch (const std::bad_alloc&) {
       *error = nullptr;
     }
   }
-  return status_of(failure.kind);
+  return status_of(kind);
 }
 
 Error null_argument(const char* name) { return Error::user(std::string(name) + ": is NULL"); }

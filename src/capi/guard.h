@@ -20,8 +20,9 @@ char* copy_for_caller(std::string_view text);
 
 millrace_status status_of(ErrorKind kind);
 
-// Sets *error, if `error` is not null, to a copy of the message; to null if memory is exhausted.
-millrace_status fail(const Error& failure, char** error) noexcept;
+// Sets *error, if `error` is not null, to a copy of the message; to null if memory is exhausted. `message`: "": one
+// that the kind implies. Returns the kind's status.
+millrace_status fail(ErrorKind kind, std::string_view message, char** error) noexcept;
 
 Error null_argument(const char* name);  // "NAME: is NULL"
 
@@ -31,17 +32,17 @@ millrace_status guarded(char** error, const Work& work) noexcept {
   if (error) *error = nullptr;
   try {
     auto done = work();
-    if (!done.ok()) return fail(done.error(), error);
+    if (!done.ok()) return fail(done.error().kind, done.error().message, error);
     if constexpr (std::is_same_v<decltype(done), Result<millrace_status>>)
       return *done;
     else
       return MILLRACE_OK;
   } catch (const std::bad_alloc&) {
-    return fail(Error{ErrorKind::resource, {}}, error);  // the message would need memory
+    return fail(ErrorKind::resource, {}, error);
   } catch (const std::exception& failure) {
-    return fail(Error{ErrorKind::internal, failure.what()}, error);
+    return fail(ErrorKind::internal, failure.what(), error);
   } catch (...) {
-    return fail(Error{ErrorKind::internal, {}}, error);
+    return fail(ErrorKind::internal, {}, error);
   }
 }
 

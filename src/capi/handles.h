@@ -19,13 +19,14 @@ namespace millrace {
 struct SharedEngine {
   explicit SharedEngine(int64_t unread_events) : events(unread_events) {}
 
-  // Null after stop().
-  std::shared_ptr<Engine> get() const {
+  // Does nothing after stop().
+  void cancel(RequestId id) {
     std::lock_guard lock(mutex);
-    return engine;
+    if (engine) engine->cancel(id);
   }
+  // Waits until the engine has stopped. Its own thread does not lock the mutex.
   void stop() {
-    std::shared_ptr<Engine> last;
+    std::unique_ptr<Engine> last;
     {
       std::lock_guard lock(mutex);
       last.swap(engine);
@@ -38,11 +39,11 @@ struct SharedEngine {
   std::atomic<int64_t> open_streams{0};
   std::vector<AppliedTechnique> applied;
   std::vector<AdapterUse> adapters;  // applied to requests that choose none
-  Engine* on_its_thread = nullptr;   // `engine`, for its own thread, which must not keep it alive
+  Engine* on_its_thread = nullptr;   // `engine`, for its own thread, which must not lock `mutex`
 
-  mutable std::mutex mutex;  // guards the following
+  std::mutex mutex;  // guards the following
   std::shared_ptr<const LanguageModel> model;
-  std::shared_ptr<Engine> engine;  // last, so that its thread ends before the other members do
+  std::unique_ptr<Engine> engine;  // last, so that its thread ends before the other members do
 };
 
 }  // namespace millrace

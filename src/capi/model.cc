@@ -11,6 +11,7 @@
 #include "capi/option_table.h"
 #include "capi/options.h"
 #include "evaluate/embed_texts.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -117,7 +118,13 @@ Result<void> embed(const millrace_model* model, const char* const* texts, size_t
   if (!width) return null_argument("width");
   if (!texts || text_count == 0) return Error::user("texts: there is none; pass at least one text");
   MILLRACE_TRY(const GivenOptions given, given_options(options, option_count));
-  MILLRACE_TRY(const EmbedOptions embedding, embed_options(given));
+  MILLRACE_TRY(EmbedOptions embedding, embed_options(given));
+  if (embedding.pooling.empty()) {
+    MILLRACE_TRY(const Pooling own, model_pooling(*model->model->parts().files));
+    if (own == Pooling::none)
+      return Error::unsupported("pooling: the model has one vector per token; choose pooling mean, cls or last");
+    embedding.pooling = pooling_name(own);
+  }
   std::vector<std::string> copies;
   for (size_t i = 0; i < text_count; ++i) {
     if (!texts[i]) return Error::user(fmt::format("text {}: is NULL", i));
@@ -127,8 +134,6 @@ Result<void> embed(const millrace_model* model, const char* const* texts, size_t
   MILLRACE_TRY_VOID(embed_texts(model->model, copies, embedding, [&](size_t, size_t, std::vector<float> row) {
     all.insert(all.end(), row.begin(), row.end());
   }));
-  if (all.size() % text_count != 0)
-    return Error::unsupported("pooling: the model has one vector per token; choose pooling mean, cls or last");
   auto* out = static_cast<float*>(std::malloc(std::max<size_t>(all.size(), 1) * sizeof(float)));
   if (!out) throw std::bad_alloc();
   std::ranges::copy(all, out);

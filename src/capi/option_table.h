@@ -1,4 +1,5 @@
-// OptionTable: a table of options that fields of a structure hold, with the names, types and bounds of their texts.
+// OptionTable: a table of named options. Each row has the option's type and bounds, and the field that stores its
+// value.
 #pragma once
 
 #include <fmt/format.h>

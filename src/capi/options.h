@@ -1,5 +1,5 @@
-// Options of the C interface: pairs of a name and a value, as text. The names are those of the flags of `millrace run`;
-// tables in options.cc list them, with types and bounds. Pure functions.
+// Options of the C interface: pairs of a name and a value, as text. An option that `millrace run` has as a flag has the
+// flag's name. Tables in options.cc list all of them, with types and bounds. Pure functions.
 #pragma once
 
 #include <string>

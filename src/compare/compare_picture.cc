@@ -50,10 +50,6 @@ void add_heat_panels(Chart& chart, const CompareResult& result, const SuiteFigur
 
 }  // namespace
 
-std::string figure_name(const SuiteFigure& figure) {
-  return figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
-}
-
 Chart front_chart(const CompareResult& result, size_t figure) {
   Chart chart{.subtitle = result.machine, .columns = 2, .plot_height = 340};
   const std::vector<bool> front = pareto_front(result);

@@ -10,11 +10,8 @@
 
 namespace millrace {
 
-// Returns the name of a figure in tables and pictures: "SUITE METRIC".
-std::string figure_name(const SuiteFigure& figure);
-
 // Returns two panels for the quality figure with index `figure`, and a heat map of each configuration if the figure's
-// suite has groups "ROW/COLUMN". Configurations without a value are left out. Error bars are 95 % intervals.
+// suite has groups "COLUMN/ROW". Configurations without a value are left out. Error bars are 95 % intervals.
 Chart front_chart(const CompareResult& result, size_t figure);
 
 // Returns a heat map of the suite's groups, named "COLUMN/ROW", for one configuration; empty if the suite has no such

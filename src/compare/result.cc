@@ -96,6 +96,10 @@ bool any_unseen(const CompareResult& result) {
   });
 }
 
+std::string figure_name(const SuiteFigure& figure) {
+  return figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
+}
+
 const SuiteFigure* main_figure(const ConfigResult& config) {
   if (config.quality.empty() || config.quality.front().items == 0) return nullptr;
   return &config.quality.front();
@@ -194,7 +198,7 @@ std::string compare_table(const CompareResult& result, size_t columns) {
   for (size_t f = 0; f < result.configs.front().quality.size(); ++f) {
     const SuiteFigure& figure = result.configs.front().quality[f];
     if (figure.of_group) continue;
-    const std::string name = figure.suite == figure.metric ? figure.metric : figure.suite + " " + figure.metric;
+    const std::string name = figure_name(figure);
     add({.name = name, .drops = more_figures > 0 ? kDropsFigure - more_figures : 0},
         [&](const ConfigResult& config) { return figure_text(config.quality[f]); });
     ++more_figures;

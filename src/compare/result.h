@@ -37,6 +37,9 @@ nlohmann::ordered_json compare_json(const CompareResult& result);
 // one on, weights, KV, decode speed.
 std::string compare_table(const CompareResult& result, size_t columns = 0);
 
+// Returns the name of a figure in tables and pictures: "SUITE METRIC".
+std::string figure_name(const SuiteFigure& figure);
+
 // Returns the figure that pictures and the Pareto front use: the first one over all items that has values; null: none.
 const SuiteFigure* main_figure(const ConfigResult& config);
 

@@ -21,11 +21,12 @@ struct EmbedOptions {
   int threads = 0;  // 0: all cores
 };
 
-// Receives one vector of a text, or with pooling "none" one per token. `tokens`: of the text, with its prefix.
+// Receives one vector of a text, or with pooling "none" one per token. `tokens`: number of tokens of the
+// text, including its prefix.
 using EmbeddingSink = std::function<void(size_t text, size_t tokens, std::vector<float> row)>;
 
-// Texts arrive in order. Errors: user (an option, an empty or too long text), and those of reading the model's
-// declarations.
+// `sink` receives the texts in their order. Errors: user (an option, an empty or too long text), and those of reading
+// the model's declarations.
 Result<void> embed_texts(std::shared_ptr<const LanguageModel> model, const std::vector<std::string>& texts,
                          const EmbedOptions& options, const EmbeddingSink& sink);
 

@@ -161,12 +161,13 @@ double SkipMeasure::cost_of(const SkippedBlocks& skipped) const {
 }
 
 // Chunks run from the last one to the first, so that each overwrites only keys that no later one reads.
-SkipGain SkipMeasure::measure(const SkippedBlocks& skipped) {
+Result<SkipGain> SkipMeasure::measure(const SkippedBlocks& skipped) {
   run_whole();
   runner_->context().skipped = &skipped;
   std::vector<Place> places(static_cast<size_t>(options_.longest));
   for (int64_t chunk = chunks_; chunk >= 1; --chunk) run_chunks(chunk, places);
   runner_->context().skipped = nullptr;
+  MILLRACE_TRY_VOID(runner_->take_failure());
   const double cost = cost_of(skipped);
   SkipGain best;
   double tokens = 0, share = 1, get_on = 1;

@@ -45,7 +45,8 @@ class SkipMeasure {
 
   int64_t layers() const { return static_cast<int64_t>(attention_bytes_.size()); }
   int64_t drafts() const { return drafts_; }
-  SkipGain measure(const SkippedBlocks& skipped);
+  // Errors: internal (weights cannot be read).
+  Result<SkipGain> measure(const SkippedBlocks& skipped);
 
  private:
   SkipMeasure() = default;

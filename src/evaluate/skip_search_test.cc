@@ -83,17 +83,17 @@ TEST(SkipMeasure, TheWholeModelGainsNothing) {
   const std::vector<uint8_t> none(layers, 0);
   std::vector<uint8_t> one = none;
   one[1] = 1;
-  const SkipGain whole = (*measure)->measure({none, none});
+  const SkipGain whole = (*measure)->measure({none, none}).value();
   EXPECT_EQ(whole.gain, 1);
   EXPECT_EQ(whole.kept, static_cast<double>(whole.k));
   EXPECT_EQ(whole.cost, 1);
-  const SkipGain less = (*measure)->measure({one, one});
+  const SkipGain less = (*measure)->measure({one, one}).value();
   EXPECT_LT(less.cost, 1);
   EXPECT_GT(less.cost, 0);
   EXPECT_LE(less.kept, static_cast<double>(less.k));
   EXPECT_DOUBLE_EQ(less.gain, (1 + less.kept) / (1 + static_cast<double>(less.k) * less.cost));
-  EXPECT_EQ((*measure)->measure({none, none}).gain, 1);  // a trial leaves nothing behind
-  const auto again = (*measure)->measure({one, one});
+  EXPECT_EQ((*measure)->measure({none, none}).value().gain, 1);  // a trial leaves nothing behind
+  const SkipGain again = (*measure)->measure({one, one}).value();
   EXPECT_EQ(again.gain, less.gain);
   EXPECT_FALSE(SkipMeasure::create(*model, {1, 2, 3}, {.threads = 1, .longest = 4, .window = 64}).ok());
   std::vector<TokenId> nonsense;

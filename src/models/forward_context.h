@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -110,8 +111,17 @@ class ForwardContext {
   WeightSource* source = nullptr;
   // The layer behind the present one, whose router may run early; null: there is none.
   const LayerWeights* next_layer = nullptr;
-  // Weights of the present pass could not be read: what it computes means nothing. The source has the error.
+  // Weights of the present pass could not be read, and what it computes means nothing. ModelRunner::start() and
+  // take_failure() clear it.
   bool failed = false;
+  // The first error of reading weights since the last take_failure(), in any pass.
+  std::optional<Error> read_error;
+
+  // Notes that the present pass could not read weights.
+  void fail(const Error& error) {
+    failed = true;
+    if (!read_error) read_error = error;
+  }
 
   // For bidirectional layers: the batch's spans, whose keys and values are in `k` and `v`, and for each span of the
   // batch that attends the number of its first unit of work.

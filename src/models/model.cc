@@ -87,9 +87,12 @@ bool Model::acquire(int64_t layer, ForwardContext& context, WeightLease& lease) 
   context.next_layer = next < layers_.size() ? &layers_[next] : nullptr;
   if (!source_ || context.failed) return !context.failed;
   auto acquired = source_->acquire({layer});
-  context.failed = !acquired.ok();
-  if (acquired.ok()) lease = std::move(*acquired);
-  return acquired.ok();
+  if (!acquired.ok()) {
+    context.fail(acquired.error());
+    return false;
+  }
+  lease = std::move(*acquired);
+  return true;
 }
 
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
@@ -203,7 +206,6 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight* next, i
 
 void Model::embed(const Batch& batch, ForwardContext& context) const {
   context.pending = nullptr;
-  context.failed = false;
   context.exits.clear();
   context.expect_rows(batch.size());
   find_types(batch, context);

@@ -147,7 +147,7 @@ class Model {
   // architecture's scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
   void embedding(TokenId token, float* row) const;
 
-  // If weights cannot be read, a pass ends early and sets context.failed until the next one begins (embed()).
+  // If weights cannot be read, a pass ends early and calls context.fail(); its other parts then do nothing.
   //
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
   // [output_rows, vocab]. Equivalent to embed(), run_layers() of all layers and head().

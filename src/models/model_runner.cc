@@ -30,7 +30,6 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
         model.spec().arch));
   MILLRACE_TRY_VOID(check_switches(model.spec(), options.limits.switches));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
-  if (model.source()) runner->seen_failures_ = model.source()->failures();
   if (options.places.states == 0) options.places.states = options.streams;
   runner->pool_ = options.pool;
   if (!options.pool) {
@@ -92,14 +91,14 @@ ModelRunner::Pass::~Pass() {
 }
 
 Result<void> ModelRunner::take_failure() {
-  const WeightSource* source = model_->source();
-  if (!source || source->failures() == seen_failures_) return {};
-  seen_failures_ = source->failures();
-  return source->last_failure();
+  context_->failed = false;
+  if (auto error = std::exchange(context_->read_error, {})) return *std::move(error);
+  return {};
 }
 
 void ModelRunner::start() {
   batch_.clear();
+  context_->failed = false;
   context_->shares_keys = false;
   mix_ = nullptr;
   if (std::exchange(adapts_, false)) hooks().remove(adapters_);

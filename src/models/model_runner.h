@@ -140,8 +140,8 @@ class ModelRunner {
   void see(const VisibleKeys& visible) { add_visibility(visible, batch_); }
   const Batch& batch() const { return batch_; }
   int64_t tokens() const { return batch_.size(); }
-  // After passes: the error with which weights could not be read since the last call, in a pass of any runner of this
-  // model. Then nothing that these passes computed may be used; later passes may succeed. Errors: internal.
+  // Called after passes: returns the first error of reading weights since the last call, in any of this runner's
+  // passes. Then nothing that these passes computed may be used; later passes may succeed. Errors: internal.
   Result<void> take_failure();
   int64_t outputs() const { return static_cast<int64_t>(batch_.output_rows.size()); }
 
@@ -231,7 +231,6 @@ class ModelRunner {
   std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
   const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
-  int64_t seen_failures_ = 0;     // failures() of the model's weight source that were taken
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
 };
 

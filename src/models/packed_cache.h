@@ -10,8 +10,9 @@
 // of the model's files, and name, format, layout, shape and offset of each matrix. A cache is used only if its identity
 // equals the current one exactly and all hashes match: the prelude's hash everything before the payload, and each
 // block's hash the block. In addition, the first rows of some matrices are packed again and must match the cached
-// bytes. So every byte of the file is covered by a hash, and read once before the first answer; changes to the file
-// while it is mapped are not detected.
+// bytes. Every byte of the file is covered by a hash. If all weights are mapped, each block is read once before the
+// first answer, and later changes are not detected. Sources that check their reads (`checks_reads`) compare a block's
+// hash whenever they read it.
 //
 // Written under a temporary name, synced, then renamed: a crash leaves the old file or none. Everything on disk is
 // little-endian and frozen; any change requires a new kPackedCacheVersion.
@@ -44,7 +45,7 @@ class PackedCache {
   };
   struct Check {
     bool verify = false;   // also packs every matrix again and compares
-    bool blocks = true;    // reads every block; false: who reads them checks them
+    bool blocks = true;    // reads every block; false: the weight source checks a block when it reads it
     bool release = false;  // pages are released from this process's memory after they were read
   };
   // Maps the file, reads it and checks every hash; `file` is null if it does not exist. Errors: corrupt (damaged, or of

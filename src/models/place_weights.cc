@@ -1,5 +1,4 @@
-// ModelBuilder: the memory of weights, and weights that stay in the packed cache, from where a weight source reads
-// them.
+// ModelBuilder: charges the memory of weights, and places weights that a source reads from the packed cache.
 #include <fmt/format.h>
 
 #include <algorithm>

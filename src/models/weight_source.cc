@@ -26,23 +26,16 @@ int64_t WeightPlaces::bytes() const {
 }
 
 Result<WeightLease> WeightSource::acquire(WeightUnit of) {
-  if (auto begun = begin(of); !begun.ok()) {
-    count_failure(begun.error());
-    return begun.error();
-  }
+  if (auto begun = begin(of); !begun.ok()) return begun.error();
   return WeightLease(*this, of);
 }
 
 Result<int64_t> WeightSource::acquire_experts(int64_t layer, std::span<const int32_t> experts,
                                               std::span<const int32_t> guesses, std::vector<WeightLease>& leases) {
-  auto begun = begin_experts(layer, experts, guesses);
-  if (!begun.ok()) {
-    count_failure(begun.error());
-    return begun.error();
-  }
-  for (int32_t expert : experts.first(static_cast<size_t>(*begun)))
+  MILLRACE_TRY(const int64_t begun, begin_experts(layer, experts, guesses));
+  for (int32_t expert : experts.first(static_cast<size_t>(begun)))
     leases.push_back(WeightLease(*this, {layer, expert}));
-  return *begun;
+  return begun;
 }
 
 Result<int64_t> WeightSource::begin_experts(int64_t layer, std::span<const int32_t> experts,
@@ -54,17 +47,6 @@ Result<int64_t> WeightSource::begin_experts(int64_t layer, std::span<const int32
     return begun.error();
   }
   return std::ssize(experts);
-}
-
-void WeightSource::count_failure(const Error& error) {
-  const std::lock_guard lock(failure_mutex_);
-  last_failure_ = error;
-  failures_.fetch_add(1, std::memory_order_release);
-}
-
-Error WeightSource::last_failure() const {
-  const std::lock_guard lock(failure_mutex_);
-  return last_failure_;
 }
 
 }  // namespace millrace

@@ -3,15 +3,13 @@
 // no object: a pass pays one check per layer. Thread-safe: several engines may run passes of one model.
 //
 // A pass acquires a lease on each layer before the layer's first product, and on the experts that tokens chose. A lease
-// may fail, if the weights cannot be read. The pass then ends at once, and failures() has counted it: code that runs
-// passes compares it before and after (ModelRunner::take_failure()). The next pass may succeed.
+// may fail, if the weights cannot be read. The pass then ends at once and keeps the error, which code that runs passes
+// takes afterwards (ModelRunner::take_failure()). The next pass may succeed.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,12 +82,12 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
-  int64_t bytes_read = 0;       // without those of the start
+  int64_t bytes_read = 0;       // bytes read after the start
   int64_t reads = 0;            // units: layers or experts
   int64_t hits = 0;             // units that were in memory when a pass needed them
   int64_t misses = 0;           // units that a pass waited for
-  int64_t wait_ns = 0;          // for those
-  int64_t read_ns = 0;          // during which reads were under way
+  int64_t wait_ns = 0;          // time that passes waited for units
+  int64_t read_ns = 0;          // time during which at least one read was under way
   int64_t prefetched = 0;       // units that were read before a pass needed them
   int64_t prefetched_used = 0;  // prefetched units that a pass used before they left memory
   int64_t failed = 0;           // reads that failed
@@ -130,16 +128,10 @@ class WeightSource {
   // experts. `guesses`: experts that the next layer will probably choose. Errors: as acquire(); `leases` are unchanged.
   Result<int64_t> acquire_experts(int64_t layer, std::span<const int32_t> experts, std::span<const int32_t> guesses,
                                   std::vector<WeightLease>& leases);
-  // Starts to make weights ready that will be read soon. Does not wait.
-  virtual void prefetch(WeightUnit of) = 0;
   // The number of the next layer's experts that passes are to guess for each token by running its router early; 0:
   // none. Then the weights of layers without their routed experts are always in memory.
   virtual int64_t router_guesses() const { return 0; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
-
-  // Leases that failed since the start, and the error of the last one.
-  int64_t failures() const { return failures_.load(std::memory_order_acquire); }
-  Error last_failure() const;
 
  private:
   friend class WeightLease;
@@ -149,11 +141,6 @@ class WeightSource {
   virtual Result<int64_t> begin_experts(int64_t layer, std::span<const int32_t> experts,
                                         std::span<const int32_t> guesses);
   virtual void end(WeightUnit of) = 0;
-  void count_failure(const Error& error);
-
-  std::atomic<int64_t> failures_{0};
-  mutable std::mutex failure_mutex_;
-  Error last_failure_;
 };
 
 inline WeightLease::~WeightLease() {

@@ -65,8 +65,10 @@ class AxesDrawing : public PanelDrawing {
       else if (series.mark != ChartMark::points || series.joined)
         draw_line(pen, at, series);
     }
-    for (const ChartSeries& series : panel_.series)
-      if (series.mark == ChartMark::points) draw_points(pen, at, series);
+    // A series without a colour is drawn first, so that it hides no point of another one.
+    for (const bool colourless : {true, false})
+      for (const ChartSeries& series : panel_.series)
+        if (series.mark == ChartMark::points && (series.sign < 0) == colourless) draw_points(pen, at, series);
     names_->draw(pen, palette_, at.x, at.y, foot_height() - names_->key_height());
     if (panel_.names == SeriesNames::at_line_ends) draw_line_names(pen, at);
   }
@@ -200,7 +202,8 @@ class AxesDrawing : public PanelDrawing {
     }
   }
 
-  // The points that have a place, at most kMaxPoints of them; a gap is between two parts.
+  // Returns the series' points in runs without gaps. A point that cannot be drawn ends a run. Of more than kMaxPoints
+  // points, every n-th is kept.
   std::vector<std::vector<Corner>> parts_of(Origin at, const ChartSeries& series) const {
     std::vector<std::vector<Corner>> parts(1);
     const size_t stride = std::max<size_t>(1, (series.points.size() + kMaxPoints - 1) / kMaxPoints);

@@ -87,7 +87,7 @@ std::vector<std::string> tick_texts(const AxisScale& scale, const std::vector<do
   double largest = 0, step = INFINITY;
   for (const double tick : ticks) largest = std::max(largest, std::abs(tick));
   for (size_t i = 1; i < ticks.size(); ++i) step = std::min(step, ticks[i] - ticks[i - 1]);
-  if (ticks.size() < 2) step = largest / 10;
+  if (ticks.size() < 2) step = largest > 0 && std::isfinite(largest) ? largest / 10 : 1;
   std::vector<std::string> out;
   const bool by_tick = scale.log && scale.high - scale.low >= 1;  // each with its own number of decimals
   for (const double tick : ticks) {

@@ -16,7 +16,8 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libfontconfi
 namespace millrace {
 namespace {
 
-// Later libraries need earlier ones; those that these need are found by the system.
+// The libraries in the order in which they are opened: each needs the ones before it. The system finds all further
+// dependencies.
 constexpr const char* kFiles[] = {"libcairo.so.2", "libgobject-2.0.so.0", "libpango-1.0.so.0",
                                   "libpangocairo-1.0.so.0"};
 

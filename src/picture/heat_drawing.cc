@@ -30,11 +30,12 @@ class HeatDrawing : public PanelDrawing {
     for (const std::string& row : map_.rows) left_ = std::max(left_, pen.measure(row, label_style_).width);
     left_ += kLabelGap + (axis_text(panel.y, true).empty() ? 0 : kHeatTitleRow);
     const double columns = std::max<double>(1, static_cast<double>(map_.columns.size()));
-    cell_ = std::clamp((width - left_) / columns, 2.0, kCellWidest);
+    cell_ = std::min((width - left_) / columns, kCellWidest);
+    space_ = std::min(kSpace, cell_ * 0.2);
     double widest = 0;
     for (const std::string& column : map_.columns) widest = std::max(widest, pen.measure(column, label_style_).width);
     every_ = std::max<size_t>(1, static_cast<size_t>(std::ceil((widest + 6) / cell_)));
-    with_numbers_ = cell_ - kSpace > pen.measure(number(map_.high), kHeatLabelStyle).width + 4;
+    with_numbers_ = cell_ - space_ > pen.measure(number(map_.high), kHeatLabelStyle).width + 4;
   }
 
   double head_height() const override { return head_.height(); }
@@ -77,10 +78,10 @@ class HeatDrawing : public PanelDrawing {
     const bool known = AxisSpan::counts(value) && std::isfinite(share);
     const Colour colour = known ? mixed(palette_.none, palette_.full, share) : palette_.paper;
     pen.set_colour(colour);
-    pen.box(x, top, cell_ - kSpace, kCellHeight - kSpace);
+    pen.box(x, top, cell_ - space_, kCellHeight - kSpace);
     if (!with_numbers_) return;
     const bool on_dark = brightness(colour) < 0.55;
-    pen.text(x + (cell_ - kSpace) / 2, top + (kCellHeight - kSpace) / 2, known ? number(value) : "\xe2\x80\x93",
+    pen.text(x + (cell_ - space_) / 2, top + (kCellHeight - kSpace) / 2, known ? number(value) : "\xe2\x80\x93",
              kHeatLabelStyle, on_dark ? Colour{255, 255, 255} : Colour{31, 35, 40}, Across::middle, Down::middle);
   }
 
@@ -89,6 +90,7 @@ class HeatDrawing : public PanelDrawing {
   const HeatMap& map_;
   PanelHead head_;
   double width_, left_ = 0, cell_ = 0;
+  double space_ = 0;  // between cells of a row
   size_t every_ = 1;  // columns from one label to the next
   bool with_numbers_ = true;
   TextStyle label_style_ = kHeatLabelStyle;

@@ -32,7 +32,7 @@ enum class Down : uint8_t { top, middle, bottom };
 
 class Pen {
  public:
-  // Neither is owned.
+  // `cairo` and `context` must outlive the pen, which does not own them.
   Pen(const CairoLibrary& cairo, cairo_t* context) : cairo_(cairo), context_(context) {}
 
   void set_colour(Colour colour, double opacity = 1);

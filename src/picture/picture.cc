@@ -141,8 +141,8 @@ std::string with_short_numbers(std::string_view svg) {
   return out;
 }
 
-// Removes what Cairo writes although it is what every reader assumes; `stroke-miterlimit` is of joints that are not
-// drawn.
+// Removes attributes whose value is the default of SVG. stroke-miterlimit has no effect, because lines have round
+// joins.
 void remove_defaults(std::string& svg) {
   for (const std::string_view text :
        {"fill-opacity:1;", "stroke-opacity:1;", "stroke-miterlimit:10;", "fill-rule:nonzero;"})

@@ -38,8 +38,8 @@ Result<std::string> draw_chart(const Chart& chart, PictureFormat format, Picture
 Result<void> write_picture(const Chart& chart, const std::string& path, PictureTheme theme);
 Result<void> write_picture(const Chart& chart, const std::string& path, PictureFormat format, PictureTheme theme);
 
-// Returns two HTML images of the chart, in light and in dark, of which kPictureStyle shows the one that the reader's
-// system prefers. They load nothing.
+// Returns two HTML images of the chart, light and dark. With kPictureStyle, a page shows the one that the reader's
+// system prefers. The images load nothing.
 Result<std::string> picture_html(const Chart& chart);
 inline constexpr const char* kPictureStyle =
     "img.picture-light,img.picture-dark{max-width:100%;height:auto}img.picture-dark{display:none}"

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kNarrowestText = 20;  // columns; narrower text is not indented
 constexpr utf8proc_int32_t kEmojiStyle = 0xFE0F, kFirstRegional = 0x1F1E6, kLastRegional = 0x1F1FF;
 
-// One code point at `at`: its value, and the number of its bytes. An invalid byte is -1.
+// Returns the code point at byte `at`, or -1 for an invalid byte. `bytes`: out, the length of its encoding, at least 1.
 utf8proc_int32_t code_point(std::string_view text, size_t at, size_t* bytes) {
   utf8proc_int32_t value = -1;
   const auto left = static_cast<utf8proc_ssize_t>(std::min<size_t>(text.size() - at, 4));

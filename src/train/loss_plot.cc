@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 
@@ -31,7 +32,8 @@ Result<Chart> loss_chart(const std::vector<LossPoint>& points, const std::string
   for (const LossPoint& p : points) {
     train.points.push_back({{p.tokens / 1e6}, {p.train}, ""});
     held_out.points.push_back({{p.tokens / 1e6}, {p.held_out}, ""});
-    losses.insert(losses.end(), {p.train, p.held_out});
+    for (const double loss : {p.train, p.held_out})
+      if (std::isfinite(loss)) losses.push_back(loss);
   }
   // The first steps fall from ln(vocabulary) and would flatten the rest: the highest twentieth of the points is
   // clipped.
@@ -39,7 +41,7 @@ Result<Chart> loss_chart(const std::vector<LossPoint>& points, const std::string
   ChartPanel panel;
   panel.x = {.title = "tokens seen", .unit = "million", .scaling = AxisScaling::linear, .from_zero = true};
   panel.y = {.title = "loss", .unit = "nats per token", .scaling = AxisScaling::linear, .better = BetterEnd::low};
-  panel.y.high = losses[losses.size() - 1 - losses.size() / 20];
+  if (!losses.empty()) panel.y.high = losses[losses.size() - 1 - losses.size() / 20];
   panel.series = {std::move(train), std::move(held_out)};
   Chart chart{.title = title, .plot_height = 360};
   chart.panels = {std::move(panel)};

@@ -98,6 +98,9 @@ static void wrong_values(millrace_model *model, millrace_engine *engine) {
   request.text = NULL;
   request.messages = "{";
   refused(millrace_submit(engine, &request, &stream, &error), bad, &error, "JSON");
+  const char *const not_messages[] = {"{", "{}", "[1,2]", "7", "{\"messages\": {}}", "{\"messages\": [1]}"};
+  for (size_t i = 0; i < sizeof not_messages / sizeof *not_messages; ++i)
+    refused(millrace_render_chat(model, not_messages[i], 1, &text, &error), bad, &error, "messages: must be a JSON array");
   const int32_t far[] = {1 << 30};
   request.messages = NULL;
   request.tokens = far;
@@ -110,6 +113,7 @@ static void wrong_values(millrace_model *model, millrace_engine *engine) {
   size_t count = 0;
   CHECK(millrace_tokenize(model, "a longer text", 13, 0, tokens, 1, &count, &error) == MILLRACE_BUFFER_TOO_SMALL);
   CHECK(count > 1 && !error);
+  CHECK(millrace_tokenize(model, "a longer text", 13, 0, NULL, 0, &count, &error) == MILLRACE_BUFFER_TOO_SMALL);
   CHECK(millrace_tokenize(model, NULL, 0, 0, NULL, 0, &count, &error) == MILLRACE_OK && count == 0);
   millrace_event event = {.struct_size = 1};
   refused(millrace_poll(engine, NULL, 0, &event, &error), bad, &error, "struct_size");

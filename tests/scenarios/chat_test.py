@@ -286,7 +286,7 @@ class Terminal(unittest.TestCase):
         with open(path, encoding="utf-8") as file:
             return [turn["content"] for turn in json.load(file) if turn["role"] == "user"]
 
-    def leave(self, keys="\x04"):
+    def leave(self, keys="\x04", code=0):
         self.type(keys)
         end = time.monotonic() + PATIENCE
         while self.code is None and time.monotonic() < end:
@@ -298,7 +298,7 @@ class Terminal(unittest.TestCase):
                     os.read(self.screen, 65536)
                 except OSError:
                     pass
-        self.assertEqual(self.code, 0)
+        self.assertEqual(self.code, code)
 
     def test_history_and_editing(self):
         self.start("-n", "2")
@@ -440,6 +440,16 @@ class Terminal(unittest.TestCase):
 
     def test_answers_are_broken_at_words_of_a_wider_terminal(self):
         self.check_lines(60)
+
+    def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(self):
+        modes = termios.ECHO | termios.ICANON
+        self.start("-n", "-1", "--logit-bias", "125:-inf", "-c", "30000")
+        self.type("go on\r")
+        self.wait_for(r"\?2004l[^\x1b]{20}")  # the answer has begun
+        self.assertEqual(termios.tcgetattr(self.screen)[3] & modes, 0)
+        os.kill(self.pid, signal.SIGTERM)
+        self.leave("", -signal.SIGTERM)
+        self.assertEqual(termios.tcgetattr(self.screen)[3] & modes, modes)
 
     def test_interrupt_stops_the_answer_only(self):
         # Without its end token the small model would write many thousand tokens.

@@ -6,6 +6,7 @@ Usage: cli_pictures_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,16 @@ class Pictures(unittest.TestCase):
                         "--evaluate-every", "1", "--threads", "1", "--picture", path)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         self.check_file(path)
+
+    def test_every_cell_of_wide_maps_is_drawn(self):
+        columns, values = [str(n) for n in range(200)], [[n / 200 for n in range(200)]]
+        maps = [{"title": f"map {i}", "rows": ["10 %"], "columns": columns, "values": values} for i in range(3)]
+        cells, path = write(self.folder, "wide.json", json.dumps({**MAPS, "maps": maps})), self.path("wide.svg")
+        done = millrace("lab", "map", "--cells", cells, "--picture", path)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        with open(path, encoding="utf-8") as file:
+            boxes = re.findall(r"<(?:path|rect)[^>]*fill=\"rgb[^>]*>", file.read())
+        self.assertGreaterEqual(len(boxes), 3 * 200)
 
     def test_maps_are_drawn_and_checked(self):
         cells = write(self.folder, "cells.json", json.dumps(MAPS))

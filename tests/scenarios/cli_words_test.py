@@ -215,9 +215,9 @@ class Warnings(unittest.TestCase):
             for seed in (str(most + 1), "-1", "x"):
                 done = millrace(*command, "--seed", seed)
                 self.assertEqual(done.returncode, 2)
-                self.assertIn(f"--seed: must be a whole number from 0 to {most}, got '{seed}'", done.stderr.decode())
+                self.assertIn(f"--seed: expected a whole number from 0 to 2^64 - 1, got '{seed}'", done.stderr.decode())
             self.assertEqual(millrace(*command, "--seed", str(most)).returncode, 0)
-        self.assertIn(f"/regen: the seed must be a whole number from 0 to {most}, got '{most + 1}'",
+        self.assertIn(f"/regen: seed: expected a whole number from 0 to 2^64 - 1, got '{most + 1}'",
                       millrace("chat", "-m", LLAMA, "-n", "1", stdin=f"ab\n/regen {most + 1}\n".encode()).stderr.decode())
 
     def test_a_context_that_is_capped(self):

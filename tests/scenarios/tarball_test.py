@@ -18,6 +18,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -43,7 +44,7 @@ class Tarball(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
-        done = run(TOOL, BUILD, cls.folder)
+        done = run(TOOL, BUILD, cls.folder, umask=0o077)
         assert done.returncode == 0, done.stderr
         [cls.tarball] = glob.glob(os.path.join(cls.folder, "*.tar.gz"))
         assert run("tar", "-xf", cls.tarball, "-C", cls.folder).returncode == 0
@@ -56,13 +57,20 @@ class Tarball(unittest.TestCase):
     def test_contents(self):
         self.assertEqual(os.path.basename(self.root), f"millrace-{run(MILLRACE, '--version').stdout.split()[1]}-linux-x86_64")
         for name in ("bin/millrace", "lib/libmillrace.so.0", "lib/libmillrace.so", "include/millrace.h", "lib/pkgconfig/millrace.pc",
-                     "share/man/man1/millrace.1", "share/bash-completion/completions/millrace", "share/zsh/site-functions/_millrace",
+                     "share/man/man1/millrace-run.1", "share/bash-completion/completions/millrace", "share/zsh/site-functions/_millrace",
                      "share/fish/vendor_completions.d/millrace.fish", "LICENSE", "share/doc/millrace/licences/libssl",
                      "share/doc/millrace/licences/libfmt"):
             self.assertGreater(os.path.getsize(self.path(name)), 0, name)
+        self.assertEqual(sorted(os.listdir(self.path("share/man/man1"))), sorted(os.listdir(os.path.join(BUILD, "printed/man1"))))
         with open(os.path.join(self.folder, "SHA256SUMS")) as sums, open(self.tarball, "rb") as file:
             self.assertEqual(sums.read(), f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {os.path.basename(self.tarball)}\n")
         self.assertEqual(run("sha256sum", "-c", "SHA256SUMS", cwd=self.folder).returncode, 0)
+
+    def test_modes_do_not_depend_on_the_umask(self):
+        with tarfile.open(self.tarball) as tar:
+            modes = {os.path.relpath(entry.name, os.path.basename(self.root)): entry.mode for entry in tar}
+        self.assertEqual({name: mode for name, mode in modes.items() if mode != 0o644},
+                         {"bin/millrace": 0o755, "lib/libmillrace.so.0": 0o755, "lib/libmillrace.so": 0o777})
 
     def test_answers_as_the_program_it_was_linked_from(self):
         self.assertEqual(run(self.path("bin/millrace"), *STORY).stdout, self.story)

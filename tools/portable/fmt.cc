@@ -1,5 +1,5 @@
-// The functions of fmt that its headers leave to the library, which Debian has as a shared one only. As fmt's own
-// src/format.cc, whose text Debian does not install.
+// The functions of fmt that its headers leave to the library, which Debian has as a shared one only. This file has the
+// same instantiations as fmt's src/format.cc, which Debian does not install.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -10,14 +10,14 @@
 #include <stdint.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
 /* 2.32: 0 says that the process may have several threads, with which reference counts are atomic. */
 HIDDEN char __libc_single_threaded = 0;
 
-/* 2.33: functions of their own, before macros around these, whose first parameter is the version of struct stat. */
+/* 2.33 made stat() and its variants functions. In older versions they are macros that call __xstat(), whose first
+ * parameter is the version of struct stat. */
 enum { STAT_VERSION = 1 };
 int __xstat(int version, const char *path, struct stat *out);
 int __fxstat(int version, int fd, struct stat *out);
@@ -30,16 +30,8 @@ HIDDEN int lstat(const char *restrict path, struct stat *restrict out) { return 
 HIDDEN int fstatat(int fd, const char *restrict path, struct stat *restrict out, int flags) {
   return __fxstatat(STAT_VERSION, fd, path, out, flags);
 }
-HIDDEN int stat64(const char *restrict path, struct stat64 *restrict out) { return stat(path, (struct stat *)out); }
 HIDDEN int fstat64(int fd, struct stat64 *out) { return fstat(fd, (struct stat *)out); }
-HIDDEN int lstat64(const char *restrict path, struct stat64 *restrict out) { return lstat(path, (struct stat *)out); }
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one struct stat");
-
-/* 2.34 */
-HIDDEN void closefrom(int first) {
-  const long open = sysconf(_SC_OPEN_MAX);
-  for (int fd = first; fd < open; ++fd) close(fd);
-}
 
 /* 2.36 */
 HIDDEN void arc4random_buf(void *out, size_t bytes) {
@@ -86,16 +78,15 @@ HIDDEN int _dl_find_object(void *address, struct dl_find_object *out) {
 
 #ifdef MILLRACE_PROGRAM
 /* 2.34: constructors of the program are called by __libc_start_main. Before, the program passed a function that calls
- * them, which newer versions still call instead of doing it themselves. Linked with --wrap=__libc_start_main. */
+ * them, which newer versions still call instead of doing it themselves. The loader runs .preinit_array.
+ * Linked with --wrap=__libc_start_main. */
 typedef int Main(int, char **, char **);
 typedef void Init(int, char **, char **);
-extern Init *__preinit_array_start[] HIDDEN, *__preinit_array_end[] HIDDEN;
 extern Init *__init_array_start[] HIDDEN, *__init_array_end[] HIDDEN;
 extern void _init(void);
 int __real___libc_start_main(Main *, int, char **, Init *, void (*)(void), void (*)(void), void *);
 
 static void construct(int argc, char **argv, char **environment) {
-  for (Init **one = __preinit_array_start; one < __preinit_array_end; ++one) (*one)(argc, argv, environment);
   _init();
   for (Init **one = __init_array_start; one < __init_array_end; ++one) (*one)(argc, argv, environment);
 }

@@ -4,8 +4,12 @@
 
 #include <cerrno>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
+
+constexpr int64_t kDirectPage = 4096;
 
 class PlainIo final : public BlockIo {
  public:
@@ -41,6 +45,13 @@ bool move_bytes(int fd, const IoPiece& piece) {
     moved += n;
   }
   return true;
+}
+
+bool try_direct_io(int fd, uint8_t* page, int64_t at) {
+  if (!set_direct_io(fd, true)) return false;
+  if (move_bytes(fd, {.at = at, .data = page, .bytes = kDirectPage})) return true;
+  set_direct_io(fd, false);
+  return false;
 }
 
 std::unique_ptr<BlockIo> make_plain_io(int fd) { return std::make_unique<PlainIo>(fd); }

@@ -43,4 +43,9 @@ std::unique_ptr<BlockIo> make_block_io(int fd, int64_t depth, bool uring);  // t
 // Transfers all bytes, with as many calls as needed. False: an error, or the file ends early.
 bool move_bytes(int fd, const IoPiece& piece);
 
+// Makes reads and writes of `fd` bypass the page cache, and reads 4 KiB at `at` into `page`, whose address is a
+// multiple of 4 KiB. Returns false if the file system refuses the flag, or accepts it and refuses the read; then the
+// page cache is used as before.
+bool try_direct_io(int fd, uint8_t* page, int64_t at);
+
 }  // namespace millrace

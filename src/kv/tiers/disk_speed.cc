@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "base/storage_error.h"
-#include "base/system.h"
 #include "kv/tiers/block_io.h"
 #include "tensor/aligned_buffer.h"
 
@@ -47,8 +46,7 @@ Result<ReadSpeed> measure_disk_speed(const std::string& path, int64_t piece_byte
   depth = std::min(depth, pieces);
   MILLRACE_TRY(AlignedBuffer buffers, AlignedBuffer::allocate(depth * piece_bytes, "reads"));
   ReadSpeed out;
-  out.direct = set_direct_io(file.fd(), true);
-  if (out.direct && ::pread(file.fd(), buffers.data(), 4096, 0) != 4096) out.direct = !set_direct_io(file.fd(), false);
+  out.direct = try_direct_io(file.fd(), buffers.data(), 0);
   const auto io = make_block_io(file.fd(), depth, true);
   out.io = io->name();
   int64_t next = 0, flying = 0, bytes = 0;

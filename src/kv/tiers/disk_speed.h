@@ -10,6 +10,8 @@
 
 namespace millrace {
 
+inline constexpr int64_t kDiskPieceBytes = int64_t{1} << 20;  // bytes of one read of weights
+
 struct ReadSpeed {
   double gb_per_s = 0;
   std::string_view io;  // "io_uring", "pread"

@@ -79,10 +79,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
     file.made_anew_ = true;
   }
   // Bypass the page cache from here on, if the file system allows it: the blocks were evicted from memory on purpose.
-  if (options.direct && set_direct_io(file.fd_, true)) {
-    file.direct_ = move_bytes(file.fd_, {false, 0, page.data(), kStorePage, 0});
-    if (!file.direct_) set_direct_io(file.fd_, false);
-  }
+  file.direct_ = options.direct && try_direct_io(file.fd_, page.data(), 0);
   return file;
 }
 

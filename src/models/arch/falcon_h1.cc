@@ -129,7 +129,8 @@ const Arch kFalconH1 = {
               {"blk.{l}.ssm_norm.weight", "model.layers.{l}.mamba.norm.weight"},
               {"blk.{l}.ssm_out.weight", "model.layers.{l}.mamba.out_proj.weight"}},
     .gguf_names = {{"blk.{l}.ffn_norm.weight", "blk.{l}.ffn_norm"}},  // llama.cpp's files; others have the suffix
-    .folder_to_gguf = false,  // whose matrices would have to be multiplied by the factors
+    // The matrices of such a GGUF file are multiplied by the factors, which conversion does not do.
+    .folder_to_gguf = false,
     .gguf_to_folder = false,
 };
 

@@ -146,6 +146,12 @@ std::string layer_difference(const ArchSpec& left, const ArchSpec& right) {
     // A window that covers the whole context is equivalent to none.
     auto window = [&](const LayerSpec& layer) { return layer.window >= left.context ? 0 : layer.window; };
     if (window(a) != window(b)) return fmt::format("attention window of layer {} ({}, {})", i, a.window, b.window);
+    if (!std::ranges::equal(a.mixers, b.mixers, {}, &LayerMixer::mixer, &LayerMixer::mixer))
+      return fmt::format("mixers of layer {}", i);
+    for (const auto size :
+         {&SsmSpec::inner, &SsmSpec::state, &SsmSpec::taps, &SsmSpec::heads, &SsmSpec::groups, &SsmSpec::rank})
+      if (a.ssm.*size != b.ssm.*size) return fmt::format("sizes of the recurrent heads of layer {}", i);
+    if (a.attention_gate != b.attention_gate) return fmt::format("the gate of attention of layer {}", i);
     const bool dense = !a.moe || left.moe.beside_mlp;
     const auto own = [](int64_t layer, int64_t model) { return layer > 0 ? layer : model; };  // 0: the model's
     if (own(a.head_dim, left.head_dim) != own(b.head_dim, right.head_dim))

@@ -195,8 +195,10 @@ bool run_leased_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, c
   for (size_t done = 0; done < ids.size();) {
     auto leased = context.source->acquire_experts(at.layer, std::span(ids).subspan(done), context.expert_guesses,
                                                   context.expert_leases);
-    context.failed = !leased.ok();
-    if (context.failed) return false;
+    if (!leased.ok()) {
+      context.fail(leased.error());
+      return false;
+    }
     const size_t end = done + static_cast<size_t>(*leased);
     run_experts(spec, moe, at, weights, x, ids[done], ids[end - 1] + 1, context);
     context.expert_leases.clear();

@@ -10,7 +10,7 @@ constexpr const char* kPlaceHelp =
     "tensors that stay in memory or may leave it: PATTERN=memory or PATTERN=disk, with ';' between; the last match "
     "counts";
 
-// The options that all members have that read from the disk, behind their own.
+// Appends the options that all sources reading from the disk share.
 std::vector<OptionSpec> with_disk_options(std::vector<OptionSpec> own) {
   own.insert(own.end(),
              {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},

@@ -13,20 +13,39 @@
 #include "base/memory_accounts.h"
 #include "models/weight_sources/records.h"
 #include "models/weight_units/expert_pairs.h"
+#include "models/weight_units/exploration.h"
 #include "models/weight_units/unit_plan.h"
 
 namespace millrace {
 namespace {
 
+enum class Guess : uint8_t { none, router, pairs };
+
+Result<Guess> guess_option(const OptionValues& options) {
+  const std::string& text = options.text("guess");
+  if (text == "router") return Guess::router;
+  if (text == "pairs") return Guess::pairs;
+  if (text == "none") return Guess::none;
+  return Error::user(fmt::format("guess: must be router, pairs or none, got {}", text));
+}
+
+std::vector<size_t> experts_by_layer(const WeightPlaces& places) {
+  std::vector<size_t> out;
+  for (const WeightPlaces::Layer& layer : places.layers) out.push_back(layer.experts.size());
+  return out;
+}
+
 struct ExpertPlan {
   int64_t kept = 0, capacity = 0;
-  int64_t largest = 0;  // expert
+  int64_t largest = 0;  // bytes of the largest expert
 };
 
 Result<ExpertPlan> plan_experts(WeightPlaces& places, const OptionValues& options, int64_t limit) {
   MILLRACE_TRY(const int64_t most, memory_option(options, limit));
   MILLRACE_TRY_VOID(apply_place_rules(options, places));
+  MILLRACE_TRY(const Guess guess, guess_option(options));
   ExpertPlan plan{.kept = UnitStore::bytes_of(places.others)};
+  if (guess == Guess::pairs) plan.kept += ExpertPairs::bytes(experts_by_layer(places));
   int64_t all = 0;
   for (const WeightPlaces::Layer& layer : places.layers) {
     plan.kept += UnitStore::bytes_of(layer.own);
@@ -49,15 +68,13 @@ Result<ExpertPlan> plan_experts(WeightPlaces& places, const OptionValues& option
   return plan;
 }
 
-enum class Guess : uint8_t { none, router, pairs };
-
 class ExpertWeights final : public WeightSource {
  public:
   ExpertWeights(std::unique_ptr<UnitStore> store, const WeightPlaces& places, Guess guess, int64_t guesses)
       : store_(std::move(store)),
         guess_(guess),
         guesses_(guesses),
-        pairs_(guess == Guess::pairs ? sizes(places) : std::vector<size_t>()) {
+        pairs_(guess == Guess::pairs ? experts_by_layer(places) : std::vector<size_t>()) {
     size_t first = places.layers.size();
     for (const WeightPlaces::Layer& layer : places.layers) {
       first_.push_back(first);
@@ -65,16 +82,10 @@ class ExpertWeights final : public WeightSource {
     }
   }
 
-  void prefetch(WeightUnit of) override { store_->prefetch(unit(of)); }
   int64_t router_guesses() const override { return guess_ == Guess::router && guesses_pay() ? guesses_ : 0; }
   std::optional<WeightFigures> figures() const override { return store_->figures(); }
 
  private:
-  static std::vector<size_t> sizes(const WeightPlaces& places) {
-    std::vector<size_t> out;
-    for (const WeightPlaces::Layer& layer : places.layers) out.push_back(layer.experts.size());
-    return out;
-  }
   size_t unit(WeightUnit of) const {
     return of.expert == WeightUnit::kNoExpert ? static_cast<size_t>(of.layer)
                                               : first_[static_cast<size_t>(of.layer)] + static_cast<size_t>(of.expert);
@@ -106,7 +117,7 @@ class ExpertWeights final : public WeightSource {
 
   // Wrong guesses cost reads that others wait for. While most of them are wrong, some are still made, to notice when
   // they no longer are.
-  bool guesses_pay() const { return store_->right_expectations() >= 0.4 || asked_++ % 16 == 0; }
+  bool guesses_pay() const { return store_->right_expectations() >= 0.4 || explores(asked_.fetch_add(1)); }
 
   std::unique_ptr<UnitStore> store_;
   mutable std::atomic<uint64_t> asked_{0};
@@ -123,14 +134,6 @@ Result<int64_t> experts_memory(const WeightPlaces& places, const OptionValues& o
   return plan.kept + plan.capacity;
 }
 
-Result<Guess> guess_option(const OptionValues& options) {
-  const std::string& text = options.text("guess");
-  if (text == "router") return Guess::router;
-  if (text == "pairs") return Guess::pairs;
-  if (text == "none") return Guess::none;
-  return Error::user(fmt::format("guess: must be router, pairs or none, got {}", text));
-}
-
 Result<PlacedWeights> experts_source(WeightFile file, WeightPlaces places, const OptionValues& options,
                                      int64_t memory) {
   MILLRACE_TRY(const ExpertPlan plan, plan_experts(places, options, memory));
@@ -145,7 +148,7 @@ Result<PlacedWeights> experts_source(WeightFile file, WeightPlaces places, const
     for (size_t e = 0; e < places.layers[i].experts.size(); ++e)
       units.push_back({places.layers[i].experts[e], false, fmt::format("expert {} of layer {}", e, i)});
   units.push_back({places.others, true, "tensors of no layer"});
-  // A use is an expert in a pass: about as many as a layer has in memory, in every layer, halve a frequency.
+  // A use is one expert in one pass. The half-life is 64 uses for each layer with experts.
   auto order = make_keep_order(options.text("keep"), units.size(), plan.capacity / std::max<int64_t>(1, plan.largest),
                                static_cast<double>(std::max<size_t>(64, 4 * with_experts * 16)));
   if (!order) return Error::user(fmt::format("keep: must be weighed, lru, lfu or arc, got {}", options.text("keep")));

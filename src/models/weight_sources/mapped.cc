@@ -18,12 +18,13 @@ class MappedWeights final : public WeightSource {
       leases_.emplace_back(1 + layer.experts.size(), 0);  // the layer's own, then its experts'
   }
 
-  void prefetch(WeightUnit of) override {
+ private:
+  // Starts to read the unit. Does not wait.
+  void prefetch(WeightUnit of) {
     for (const WeightRange& range : places_.ranges(of))
       file_->prefetch(static_cast<size_t>(range.begin), static_cast<size_t>(range.bytes));
   }
 
- private:
   Result<void> begin(WeightUnit of) override {
     {
       const std::lock_guard lock(mutex_);

@@ -27,7 +27,7 @@ struct StreamPlan {
   int64_t ahead = 0;       // layers read ahead
 };
 
-// With `count` layers kept.
+// Returns the plan that keeps `count` layers in memory.
 StreamPlan plan_of(const WeightPlaces& places, int64_t count, int64_t ahead) {
   const auto layers = std::ssize(places.layers);
   StreamPlan plan{.kept = std::vector<char>(places.layers.size()), .ahead = ahead};
@@ -60,8 +60,9 @@ Result<StreamPlan> plan_stream(const WeightPlaces& places, const OptionValues& o
   while (!options.given("ahead") && plan.bytes > limit && ahead > 0) plan = plan_of(places, count, --ahead);
   if (plan.bytes <= limit) return plan;
   return Error::resource(fmt::format(
-      "{} layers in memory, {} read ahead and the head need {}, and weights may have {}; raise the limit{}{}", count,
-      ahead, format_bytes(plan.bytes), format_bytes(limit), ahead > 0 ? ", or lower 'ahead'" : "",
+      "the head, {} layers that stay, the layer that runs and {} read ahead need {}, and weights may have {}; raise "
+      "--memory or the option 'memory'{}{}",
+      count, ahead, format_bytes(plan.bytes), format_bytes(limit), ahead > 0 ? ", or lower 'ahead'" : "",
       given ? ", or lower 'resident'" : ""));
 }
 
@@ -90,7 +91,6 @@ class StreamWeights final : public WeightSource {
   StreamWeights(std::unique_ptr<UnitStore> store, std::vector<char> kept, int64_t ahead)
       : store_(std::move(store)), kept_(std::move(kept)), ahead_(ahead) {}
 
-  void prefetch(WeightUnit of) override { store_->prefetch(static_cast<size_t>(of.layer)); }
   std::optional<WeightFigures> figures() const override { return store_->figures(); }
 
  private:

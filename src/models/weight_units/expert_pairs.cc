@@ -9,7 +9,16 @@ ExpertPairs::ExpertPairs(std::vector<size_t> experts) : experts_(std::move(exper
   for (size_t i = 0; i + 1 < experts_.size(); ++i) counts_.emplace_back(experts_[i] * experts_[i + 1]);
 }
 
+int64_t ExpertPairs::bytes(const std::vector<size_t>& experts) {
+  size_t counts = 0;
+  for (size_t i = 0; i + 1 < experts.size(); ++i) counts += experts[i] * experts[i + 1];
+  return static_cast<int64_t>(counts * sizeof(uint32_t));
+}
+
 void ExpertPairs::observe(int64_t layer, std::span<const int32_t> chosen) {
+  if (layer == last_layer_ && chosen.size() < last_.size() &&
+      std::equal(chosen.rbegin(), chosen.rend(), last_.rbegin()))
+    return;
   if (layer == last_layer_ + 1) {
     auto& counts = counts_[static_cast<size_t>(last_layer_)];
     const size_t width = experts_[static_cast<size_t>(layer)];

@@ -1,5 +1,5 @@
-// ExpertPairs: which experts of the next layer tokens chose after those of this one: statistics by which experts are
-// read ahead. Not thread-safe.
+// ExpertPairs counts which experts of a layer tokens chose after which experts of the layer before. The counts say
+// which experts to read ahead. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,14 @@ namespace millrace {
 
 class ExpertPairs {
  public:
-  explicit ExpertPairs(std::vector<size_t> experts);  // by layer
-  // The experts that a pass chose in a layer.
+  explicit ExpertPairs(std::vector<size_t> experts);  // numbers of experts by layer
+  // Returns the bytes of the counts for these numbers of experts by layer.
+  static int64_t bytes(const std::vector<size_t>& experts);
+  // Counts the experts that a pass chose in a layer. `chosen`: ascending. If the layer runs in groups, the first call
+  // has all experts, and later calls with the remaining ones change nothing.
   void observe(int64_t layer, std::span<const int32_t> chosen);
-  // The `count` experts of the layer behind `layer` that followed these most often, none that never did.
+  // Returns up to `count` experts of layer `layer` + 1 that followed the experts in `chosen` most often. Experts that
+  // never followed them are left out.
   std::vector<int32_t> guess(int64_t layer, std::span<const int32_t> chosen, size_t count) const;
 
  private:

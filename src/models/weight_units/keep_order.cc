@@ -12,7 +12,7 @@ class LruOrder final : public KeepOrder {
  public:
   explicit LruOrder(size_t units) : last_(units, 0) {}
   void used(size_t unit, bool) override { last_[unit] = ++now_; }
-  void came(size_t unit) override { last_[unit] = std::max(last_[unit], now_); }
+  void loaded(size_t unit) override { last_[unit] = std::max(last_[unit], now_); }
   double worth(size_t unit) const override { return static_cast<double>(last_[unit]); }
 
  private:
@@ -72,12 +72,12 @@ class ArcOrder final : public KeepOrder {
     one.seen = true;
     one.last = ++now_;
   }
-  void came(size_t unit) override {
+  void loaded(size_t unit) override {
     Unit& one = units_[unit];
     move(unit, one.again ? kAgain : kOnce);
     one.last = ++now_;
   }
-  void left(size_t unit) override {
+  void evicted(size_t unit) override {
     Unit& one = units_[unit];
     move(unit, one.list == kAgain ? kAgainLeft : kOnceLeft);
     one.seen = one.again = false;

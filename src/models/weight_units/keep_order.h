@@ -13,8 +13,8 @@ class KeepOrder {
   virtual ~KeepOrder() = default;
   // A pass leases the unit. `present`: it is in memory.
   virtual void used(size_t unit, bool present) = 0;
-  virtual void came(size_t /*unit*/) {}  // it is read into memory
-  virtual void left(size_t /*unit*/) {}  // it left memory
+  virtual void loaded(size_t /*unit*/) {}   // The unit was read into memory.
+  virtual void evicted(size_t /*unit*/) {}  // The unit left memory.
   // The unit with the least value leaves first.
   virtual double worth(size_t unit) const = 0;
   // Returns true if a unit that no pass waits for may take the place of `victim`.

@@ -27,10 +27,10 @@ class Cache {
       const auto least = std::ranges::min_element(held_, {}, [&](size_t one) { return order_->worth(one); });
       const size_t victim = *least;
       held_.erase(least);
-      order_->left(victim);
+      order_->evicted(victim);
     }
     held_.insert(unit);
-    order_->came(unit);
+    order_->loaded(unit);
     return false;
   }
   const std::set<size_t>& held() const { return held_; }

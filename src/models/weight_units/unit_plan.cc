@@ -1,6 +1,7 @@
 #include "models/weight_units/unit_plan.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 
@@ -14,18 +15,6 @@ struct PlaceRule {
   bool memory = false;
 };
 
-// '*' stands for any characters.
-bool matches_pattern(std::string_view pattern, std::string_view name) {
-  const size_t star = pattern.find('*');
-  if (star == pattern.npos) return pattern == name;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  name.remove_prefix(star);
-  pattern.remove_prefix(star + 1);
-  for (size_t skipped = 0; skipped <= name.size(); ++skipped)
-    if (matches_pattern(pattern, name.substr(skipped))) return true;
-  return false;
-}
-
 Result<std::vector<PlaceRule>> parse_rules(std::string_view text) {
   std::vector<PlaceRule> rules;
   while (!text.empty()) {
@@ -36,8 +25,6 @@ Result<std::vector<PlaceRule>> parse_rules(std::string_view text) {
     const std::string_view where = equals == rule.npos ? "" : rule.substr(equals + 1);
     if (equals == 0 || (where != "memory" && where != "disk"))
       return Error::user(fmt::format("place: expected PATTERN=memory or PATTERN=disk, got {}", rule));
-    if (std::ranges::count(rule.substr(0, equals), '*') > 8)
-      return Error::user(fmt::format("place: {} has more than 8 '*'", rule));
     rules.push_back({std::string(rule.substr(0, equals)), where == "memory"});
   }
   return rules;
@@ -60,7 +47,8 @@ Result<void> apply_place_rules(const OptionValues& options, WeightPlaces& places
     const auto stays = [&](const WeightRange& range) {
       bool memory = false;
       for (size_t i = 0; i < rules.size(); ++i) {
-        const bool match = rules[i].pattern == "experts" ? expert : matches_pattern(rules[i].pattern, range.name);
+        const std::string& pattern = rules[i].pattern;
+        const bool match = pattern == "experts" ? expert : ::fnmatch(pattern.c_str(), range.name.c_str(), 0) == 0;
         if (match) memory = rules[i].memory;
         if (match) used[i] = true;
       }

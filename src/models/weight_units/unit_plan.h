@@ -1,4 +1,4 @@
-// Options that all sources have that read from the disk: their memory, and rules that say which tensors stay.
+// Options of all sources that read from the disk: their memory, and rules that say which tensors stay in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace millrace {
 Result<int64_t> memory_option(const OptionValues& options, int64_t limit);
 
 // Applies the option `place`: rules PATTERN=memory or PATTERN=disk, with ';' between; of the rules that match a
-// tensor's name the last one counts. A pattern is a name with '*' for any characters, or `experts`, all routed experts.
-// Tensors in memory move to places.others. Errors: user.
+// tensor's name the last one counts. A pattern is a shell pattern as of fnmatch(), such as "blk.0.*", or `experts`, all
+// routed experts. Tensors in memory move to places.others. Errors: user.
 Result<void> apply_place_rules(const OptionValues& options, WeightPlaces& places);
 
 // Options of the store: depth, timeout, lock.

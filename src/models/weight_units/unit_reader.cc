@@ -117,7 +117,7 @@ void UnitStore::evict(size_t u) {
   if (std::exchange(unit.expected, false)) right_ = (1 - kNewShare) * right_;
   used_ -= unit.bytes;
   for (const Extent& extent : unit.extents) memory_.give_back(extent.begin, extent.bytes);
-  order_->left(u);
+  order_->evicted(u);
 }
 
 std::optional<Error> UnitStore::check(const Flight& flight, bool read) const {
@@ -162,7 +162,7 @@ void UnitStore::complete(const Flight& flight, std::optional<Error> error) {
   } else {
     unit.state = State::ready;
     figures_.bytes_read += unit.bytes;
-    order_->came(flight.unit);
+    order_->loaded(flight.unit);
     for (const Extent& extent : unit.extents)
       if (!direct_) drop_cached_pages(fd_, file_.payload + extent.begin, extent.bytes);
   }

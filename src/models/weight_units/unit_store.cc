@@ -10,7 +10,6 @@
 
 #include "base/start_thread.h"
 #include "base/storage_error.h"
-#include "base/system.h"
 #include "tensor/locked_memory.h"
 
 namespace millrace {
@@ -59,10 +58,7 @@ Result<void> UnitStore::open() {
   if (fd_ < 0) return storage_error(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
   const int64_t bytes = static_cast<int64_t>(file_.mapped->bytes().size()) - file_.payload;
   MILLRACE_TRY(memory_, AlignedBuffer::reserve(bytes, "addresses of weights", false));
-  // Some file systems accept the flag and refuse the reads.
-  direct_ = set_direct_io(fd_, true);
-  if (direct_ && ::pread(fd_, memory_.data(), static_cast<size_t>(kFilePage), file_.payload) != kFilePage)
-    direct_ = !set_direct_io(fd_, false);
+  direct_ = try_direct_io(fd_, memory_.data(), file_.payload);
   memory_.give_back(0, kFilePage);
   const int64_t depth = std::max<int64_t>(1, options_.depth);
   io_ = file_.io ? file_.io(fd_, depth) : make_block_io(fd_, depth, true);
@@ -206,13 +202,6 @@ Result<void> UnitStore::wait_for(std::span<const size_t> units, std::unique_lock
 void UnitStore::end(size_t unit) {
   const std::lock_guard lock(mutex_);
   if (--units_[unit].leases == 0 && (!demands_.empty() || !expected_.empty())) work_.notify_one();
-}
-
-void UnitStore::prefetch(size_t unit) {
-  const std::lock_guard lock(mutex_);
-  if (units_[unit].state != State::absent || std::ranges::find(expected_, unit) != expected_.end()) return;
-  expected_.push_back(unit);
-  work_.notify_one();
 }
 
 WeightFigures UnitStore::figures() const {

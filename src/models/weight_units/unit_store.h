@@ -6,7 +6,7 @@
 //   memory   | head |  (none) | layer 1 | reading | ...     the same addresses, reserved once; only units that are
 //                                                           in memory have pages
 //
-//   absent --demand or prefetch, when there is room--> reading --all pieces right--> ready --KeepOrder, no lease-->
+//   absent --demanded or expected, when there is room--> reading --all pieces right--> ready --KeepOrder, no lease-->
 //   absent
 //                                                       |  a read failed, or a hash differs: the waiting pass's error
 //                                                       +--> absent
@@ -64,7 +64,6 @@ class UnitStore {
   // internal (a read failed, or a hash differs: no fault of the request, and a later call may succeed).
   Result<int64_t> begin(std::span<const size_t> units, std::span<const size_t> next);
   void end(size_t unit);
-  void prefetch(size_t unit);
   WeightFigures figures() const;
   // The share of the units read ahead lately that passes used, from 0 to 1.
   double right_expectations() const { return right_; }

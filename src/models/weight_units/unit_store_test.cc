@@ -1,5 +1,5 @@
-// UnitStore: any interleaving of leases, prefetches, evictions and failed reads, by several threads, gives the bytes of
-// the file or an error; memory stays within its bound; errors name what failed, and a later lease may succeed.
+// UnitStore: any interleaving of leases, reads ahead, evictions and failed reads, by several threads, gives the bytes
+// of the file or an error; memory stays within its bound; errors name what failed, and a later lease may succeed.
 #include "models/weight_units/unit_store.h"
 
 #include <gtest/gtest.h>
@@ -136,7 +136,6 @@ class UnitStoreTest : public ::testing::Test {
         if (random() % 4 == 0) group.push_back(u);
         if (random() % 5 == 0) next.push_back(u);
       }
-      if (random() % 3 == 0) store.prefetch(random() % kUnits);
       for (size_t done = 0; done < group.size();) {
         const auto leased = store.begin(std::span(group).subspan(done), next);
         if (!leased.ok()) {
@@ -162,11 +161,12 @@ TEST_F(UnitStoreTest, AnyInterleavingGivesTheBytesOfTheFile) {
   for (const bool uring : {true, false}) {
     uring_ = uring;
     for (const int64_t capacity : {largest_, 2 * largest_, 100 * largest_}) {
-      faults_.every = 0;
-      auto store = make({.capacity = capacity, .group_bytes = capacity / 2, .depth = 4});
-      ASSERT_TRUE(store.ok()) << store.error().message;
       for (const auto kind : {Faults::fails, Faults::cuts, Faults::damages}) {
         for (const int64_t every : {0, 7}) {
+          // A new store: a read ahead of the phase before may still be under way, with its fault.
+          faults_.every = 0;
+          auto store = make({.capacity = capacity, .group_bytes = capacity / 2, .depth = 4});
+          ASSERT_TRUE(store.ok()) << store.error().message;
           faults_.kind = kind;
           faults_.every = every;
           std::atomic<int64_t> failed{0}, wrong{0};
@@ -175,14 +175,18 @@ TEST_F(UnitStoreTest, AnyInterleavingGivesTheBytesOfTheFile) {
             passes.emplace_back([&, seed] { run_pass(**store, seed, 40, failed, wrong); });
           for (std::thread& pass : passes) pass.join();
           EXPECT_EQ(wrong, 0);
-          if (every == 0) EXPECT_EQ(failed, 0);
+          if (every == 0) {
+            EXPECT_EQ(failed, 0);
+          }
+          const WeightFigures figures = (*store)->figures();
+          EXPECT_GT(figures.hits, 0);
+          EXPECT_GT(figures.misses, 0);
+          EXPECT_GE(figures.prefetched, figures.prefetched_used);
+          if (sysconf(_SC_PAGESIZE) == 4096) {
+            EXPECT_LE(resident(**store), capacity + figures.kept_bytes);
+          }
         }
       }
-      const WeightFigures figures = (*store)->figures();
-      EXPECT_GT(figures.hits, 0);
-      EXPECT_GT(figures.misses, 0);
-      EXPECT_GE(figures.prefetched, figures.prefetched_used);
-      if (sysconf(_SC_PAGESIZE) == 4096) EXPECT_LE(resident(**store), capacity + figures.kept_bytes);
     }
   }
   EXPECT_GT(faults_.injected, 0);
@@ -242,7 +246,8 @@ TEST_F(UnitStoreTest, ReadsAheadWhatIsExpected) {
   auto store = make({.capacity = 100 * largest_, .group_bytes = largest_});
   ASSERT_TRUE(store.ok());
   ASSERT_TRUE((*store)->begin({{size_t{0}}}, {{size_t{1}, size_t{2}}}).ok());
-  for (int i = 0; i < 500 && (*store)->figures().reads < 3; ++i) usleep(2000);
+  for (int i = 0; i < 30000 && (*store)->figures().reads < 3; ++i) usleep(2000);
+  ASSERT_EQ((*store)->figures().reads, 3);
   ASSERT_TRUE((*store)->begin({{size_t{1}}}, {}).ok());
   const WeightFigures figures = (*store)->figures();
   EXPECT_EQ(figures.hits, 1);

@@ -156,6 +156,7 @@ void StepPass::ReadRow::read(const float* values) {
 void StepPass::forward_in_parts(StepOutput& output) {
   const ThreadPool::Turn turn(runner_.threads());
   runner_.forward_hidden(turn);
+  if (runner_.context().failed) return;
   adapted_ = runner_.adapters().runs;  // of all rows: adapters of the head need those of the piece
   const auto keep_adapters = [&](std::span<const int32_t> rows) {
     runner_.adapters().runs = adapted_;
