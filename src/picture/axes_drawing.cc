@@ -202,8 +202,8 @@ class AxesDrawing : public PanelDrawing {
     }
   }
 
-  // Returns the series' points in runs without gaps. A point that cannot be drawn ends a run. Of more than kMaxPoints
-  // points, every n-th is kept.
+  // Returns the points of a series in runs without gaps. A point that cannot be drawn ends a run. If there are more
+  // than kMaxPoints, every n-th is kept.
   std::vector<std::vector<Corner>> parts_of(Origin at, const ChartSeries& series) const {
     std::vector<std::vector<Corner>> parts(1);
     const size_t stride = std::max<size_t>(1, (series.points.size() + kMaxPoints - 1) / kMaxPoints);

@@ -60,8 +60,10 @@ class Pictures(unittest.TestCase):
         done = millrace("lab", "map", "--cells", cells, "--picture", path)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         with open(path, encoding="utf-8") as file:
-            boxes = re.findall(r"<(?:path|rect)[^>]*fill=\"rgb[^>]*>", file.read())
-        self.assertGreaterEqual(len(boxes), 3 * 200)
+            boxes = re.findall(r'fill:rgb[^"]*" d="M ([\d.]+) ([\d.]+) L ([\d.]+) \2 L \3 ', file.read())
+        ends = [(float(left), float(right)) for left, _, right in boxes if float(right) - float(left) > 0.5]
+        self.assertGreaterEqual(len(ends), 3 * 200)
+        self.assertLess(max(right for _, right in ends), 960)  # inside of the picture
 
     def test_maps_are_drawn_and_checked(self):
         cells = write(self.folder, "cells.json", json.dumps(MAPS))

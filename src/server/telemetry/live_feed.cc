@@ -17,22 +17,22 @@ namespace {
 
 using Served = std::shared_ptr<ServedModel>;
 
-struct Watcher {
-  uint64_t number = 0;
-  std::string model;
-  Exchange exchange;
-};
-
-// The state of one watched model.
-struct Channel {
-  bool requested = false;                  // a snapshot is pending
-  std::optional<EngineSnapshot> snapshot;  // received, not sent yet
-  std::weak_ptr<ServedModel> greeted;      // the engine that the last hello described
-};
-
 }  // namespace
 
 struct LiveFeed::State {
+  struct Watcher {
+    uint64_t number = 0;
+    std::string model;
+    Exchange exchange;
+  };
+
+  // The state of one watched model.
+  struct Channel {
+    bool requested = false;                  // a snapshot is pending
+    std::optional<EngineSnapshot> snapshot;  // received, not sent yet
+    std::weak_ptr<ServedModel> greeted;      // the engine that the last hello described
+  };
+
   const Service& service;
   std::mutex mutex;
   std::condition_variable wake;
@@ -198,7 +198,7 @@ bool LiveFeed::watch(const Exchange& exchange, HttpReply head, const std::string
     if (!started.ok()) return false;
     state_->thread = std::move(*started);
   }
-  const auto same = [&](const Watcher& one) { return one.model == model; };
+  const auto same = [&](const State::Watcher& one) { return one.model == model; };
   if (model != kAllModels && std::ranges::none_of(state_->watchers, same)) state_->channels[model].greeted = greeted;
   const uint64_t number = state_->next_watcher++;
   state_->watchers.push_back({number, model, exchange});
@@ -207,7 +207,7 @@ bool LiveFeed::watch(const Exchange& exchange, HttpReply head, const std::string
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard guard(state->mutex);
-    std::erase_if(state->watchers, [&](const Watcher& watcher) { return watcher.number == number; });
+    std::erase_if(state->watchers, [&](const State::Watcher& watcher) { return watcher.number == number; });
   });
   state_->wake.notify_all();
   return true;
