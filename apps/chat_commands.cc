@@ -150,15 +150,19 @@ Result<ChatStep> help(ChatSession& session, const std::string&);
 
 constexpr ChatCommand kCommands[] = {
     {"help", "", "this list", help},
-    {"reset", "", "clear the conversation", reset},
+    {"reset", "", "clear the conversation; also /clear", reset},
     {"save", "FILE", "save the conversation as a JSON list of messages", save},
     {"load", "FILE", "load a conversation from a file", load},
     {"read", "FILE [TEXT]", "send the text of a file, and TEXT after it", read_into_chat},
     {"set", "[NAME VALUE]", "set n, trim, timings, system, temp ...; without arguments, list them", set},
     {"regen", "[SEED]", "generate the last answer again, with the next seed or SEED", regenerate},
     {"tokens", "", "show how much of the context is used", tokens},
-    {"exit", "", "quit; also /quit and Ctrl-D", leave},
+    {"exit", "", "quit; also /quit, /bye and Ctrl-D", leave},
+    // As other programs call them.
     {"quit", "", "", leave},
+    {"bye", "", "", leave},
+    {"clear", "", "", reset},
+    {"?", "", "", help},
 };
 
 Result<ChatStep> help(ChatSession&, const std::string&) {

@@ -60,8 +60,8 @@ Result<std::optional<MissingModel>> missing_model(const std::string& name) {
   const std::string model = known.value_or(name);
   if (looks_like_path(model) || !parse_hub_name(model).ok())
     return Error::corrupt(
-        fmt::format("{}: no such file, and no model has that name{}; `millrace list`, `millrace models` and `millrace "
-                    "pull --list` list names, and a text to continue is -p TEXT",
+        fmt::format("{}: no such file, and no model has that name; `millrace list`, `millrace models` and `millrace "
+                    "pull --list` list names, and a text to continue is -p TEXT{}",
                     name, near_names(name, all)));
   return std::optional(MissingModel{known ? fmt::format("{} ({})", name, model) : name});
 }

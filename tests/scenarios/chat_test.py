@@ -182,6 +182,12 @@ class Piped(unittest.TestCase):
         self.assertRegex(errors, r"cut\.json: not valid JSON at line 2, column 10: unexpected end of input")
         self.assertNotIn("json.exception", errors)
 
+    def test_words_of_ollama(self):
+        code, out, errors = chat("/?\n/clear\n/bye\nab\n")
+        self.assertEqual((code, errors), (0, ""))
+        self.assertIn("/reset", out)
+        self.assertIn("Conversation cleared", out)
+
     def test_unknown_command_and_exit(self):
         code, out, errors = chat("/nonsense\n/exit\nab\n")
         self.assertEqual((code, out), (0, ""))
