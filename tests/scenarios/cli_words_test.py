@@ -243,9 +243,9 @@ class Warnings(unittest.TestCase):
             done = millrace(*command, "--memory", "2M")
             self.assertEqual(done.returncode, 5, done.stderr.decode())
             self.assertRegex(done.stderr.decode(), r"needs [\d.]+ MB, but only [\d.]+ MB of the budget of [\d.]+ MB is left; .*raise the budget")
-        done = millrace(*RUN, "--memory", "64M", "-c", "100000")
+        done = millrace(*RUN, "--memory", "800M", "-c", "10000000")
         self.assertEqual(done.returncode, 5)
-        self.assertRegex(done.stderr.decode(), r"a KV cache of 100000 tokens does not fit in the budget of [\d.]+ MB next to .*; lower the context \(-c\), the KV "
+        self.assertRegex(done.stderr.decode(), r"a KV cache of 10000000 tokens does not fit in the budget of [\d.]+ MB next to .*; lower the context \(-c\), the KV "
                          r"tokens \(--kv-tokens\) or their format \(--kv-format q8_0\), .* or raise the budget \(--memory\) to [\d.]+ [MG]B")
 
     def test_a_context_beyond_the_training(self):

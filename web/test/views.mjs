@@ -214,8 +214,10 @@ test("subscripts, footnotes, directions, and tables that scroll on a phone", asy
   assert.equal(await answer.locator("sub").innerText(), "2");
   assert.equal(await answer.locator("del").innerText(), "not");
   assert.equal(await answer.locator("p").filter({ hasText: "שלום" }).evaluate((node) => getComputedStyle(node).direction), "rtl");
-  await answer.getByRole("button", { name: "Footnote 1" }).click();
-  assert.equal(await answer.getByRole("note", { name: "Footnote 1" }).evaluate((node) => node === document.activeElement), true);
+  await until("the footnote has the focus", async () => { // the answer may be drawn once more, as a whole, meanwhile
+    await answer.getByRole("button", { name: "Footnote 1" }).click();
+    return answer.getByRole("note", { name: "Footnote 1" }).evaluate((node) => node === document.activeElement);
+  });
   assert.equal(await answer.getByRole("note", { name: "Footnote 1" }).innerText(), "1 As everyone knows.");
   const table = answer.locator(".table");
   assert.ok(await table.evaluate((node) => node.scrollWidth > node.clientWidth));
