@@ -143,9 +143,9 @@ typedef struct millrace_engine millrace_engine;
 typedef struct millrace_stream millrace_stream;
 
 /* Creates an engine. `options` [option_count]: threads, context, max_streams, queue, kv_tokens, batch_tokens, lora,
- * use (every family that is not chosen for the model or a request), and others. Events that nobody polls take bounded
- * memory: an engine holds at most `open_streams` streams that are not freed, and a stream that has `unread_events`
- * unread events is cancelled. */
+ * use, and others; `use` chooses techniques of every family that belongs neither to a model nor to a request. Events
+ * that nobody polls take bounded memory: an engine holds at most `open_streams` streams that are not freed, and it
+ * cancels a stream that has `unread_events` unread events. */
 millrace_status millrace_engine_create(const millrace_model* model, const millrace_option* options, size_t option_count,
                                        millrace_engine** engine, char** error);
 

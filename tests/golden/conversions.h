@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/test_bytes.h"
 #include "model_runner.h"
 #include "models/convert/convert.h"
 #include "test_paths.h"
@@ -23,18 +24,10 @@ inline fs::path golden() { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden"
 // A temporary folder, removed with the object.
 class Scratch {
  public:
-  Scratch() {
-    std::string pattern = (fs::temp_directory_path() / "millrace_convert_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return path_ / name; }
+  std::string operator/(const std::string& name) const { return folder_.path(name); }
 
  private:
-  fs::path path_;
+  testing::TemporaryFolder folder_;
 };
 
 inline Result<ConvertReport> convert(const std::string& from, const std::string& to, const std::string& format = "",

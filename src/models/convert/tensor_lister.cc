@@ -341,7 +341,8 @@ class FileLister final : public Lister {
 
   const ModelFiles& files_;
   WeightLoader loader_;
-  // Of the layer that predicts further tokens, in folders of Qwen.
+  // Loaders of the layer that predicts further tokens in folders of Qwen: of its own tensors, and of those that any
+  // layer has.
   WeightLoader predictions_, prediction_layer_;
   std::string behind_;  // the beginning of that layer's names
 };
