@@ -26,16 +26,21 @@ void on_end(int signal) {
   std::raise(signal);
 }
 
+// Signals that the parent has the process ignore, as nohup does, stay ignored.
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction old {};
+  if (sigaction(signal, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 void catch_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = SA_RESTART;  // otherwise an interrupted write looks like closed output
-  sigaction(SIGINT, &action, nullptr);
-  struct sigaction end {};
-  end.sa_handler = on_end;
-  for (const int signal : {SIGTERM, SIGQUIT, SIGHUP}) sigaction(signal, &end, nullptr);
+  handle(SIGINT, on_interrupt, SA_RESTART);  // otherwise an interrupted write looks like closed output
+  for (const int signal : {SIGTERM, SIGQUIT, SIGHUP}) handle(signal, on_end, 0);
 }
 
 bool interrupted() { return pending != 0; }

@@ -1,5 +1,6 @@
 // The millrace binary; each subcommand is one file in this folder.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -40,7 +41,7 @@ Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limi
 MILLRACE_CAIRO=FOLDER names the folder of the libraries that draw pictures, where the system does not find them.
 
 Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
-6 network, 7 answers differ, 1 anything else.)";
+6 network, 7 answers differ, 141 the reader of the output has ended, 1 anything else.)";
 
 constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE ended
 
@@ -119,6 +120,18 @@ void declare(CLI::App& app, AddCommands only) {
   group_commands(app);
 }
 
+// The exit code for an error of the system. Prints the error, unless the reader of the output has ended, as `head`
+// does.
+int exit_of(const std::system_error& error) {
+  if (error.code() == std::errc::broken_pipe) return kUnreadExit;
+  const auto same = [&](std::errc one) { return error.code() == one; };
+  const bool unwritten = same(std::errc::no_space_on_device) || same(std::errc::file_too_large) ||
+                         same(std::errc::io_error) || error.code().value() == EDQUOT;
+  std::fprintf(stderr, "millrace: %s: %s\n", unwritten ? "output: cannot be written" : "internal error",
+               unwritten ? error.code().message().c_str() : error.what());
+  return exit_code(unwritten ? ErrorKind::resource : ErrorKind::internal);
+}
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples,
@@ -129,6 +142,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
   command->callback([run = std::move(run)] {
     try {
       Result<int> result = run();
+      if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), "output");
       if (!result.ok()) std::fprintf(stderr, "millrace: %s\n", result.error().message.c_str());
       last_exit_code = result.ok()                            ? *result
                        : result.error().kind == kNetworkError ? kNetworkExit
@@ -137,10 +151,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
       std::fprintf(stderr, "millrace: out of memory; choose a smaller model, context or batch\n");
       last_exit_code = exit_code(ErrorKind::resource);
     } catch (const std::system_error& error) {
-      // The reader of the output has ended, as `head` does.
-      const bool unread = error.code() == std::errc::broken_pipe;
-      if (!unread) std::fprintf(stderr, "millrace: internal error: %s\n", error.what());
-      last_exit_code = unread ? kUnreadExit : exit_code(ErrorKind::internal);
+      last_exit_code = exit_of(error);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "millrace: internal error: %s\n", error.what());
       last_exit_code = exit_code(ErrorKind::internal);

@@ -38,7 +38,7 @@ Result<int> print_page(const std::vector<DeclaredCommand>& commands, const std::
   for (const DeclaredCommand& command : commands) names.push_back(command.name);
   if (!words.empty() && std::ranges::find(names, name) == names.end())
     return Error::user(fmt::format("man: {}: no such command{}", name.substr(0, 200), suggestion(name, names)));
-  fmt::print("{}", words.empty() ? program_page(commands) : command_page(commands, words.front()));
+  fmt::print("{}", words.empty() ? program_page(commands) : command_page(commands, name.substr(0, name.find(' '))));
   return 0;
 }
 

@@ -20,6 +20,7 @@ constexpr std::pair<const char*, const char*> kExitStatus[] = {
     {"6", "network"},
     {"7", "answers differ"},
     {"130", "interrupted"},
+    {"141", "the reader of the output has ended, as head does"},
 };
 
 constexpr std::pair<const char*, const char*> kEnvironment[] = {

@@ -49,7 +49,7 @@ class Stream {
 
 class QueuePlace;  // see Engine::take_place()
 
-// Statistics of the prefix store that EngineOptions::kv_store or kv_ssd configures.
+// Statistics of the prefix store that EngineOptions::kv_store configures.
 struct KvStoreStats {
   bool open = false;
   bool connected = false;       // a store on another machine can be reached now

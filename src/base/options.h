@@ -50,7 +50,7 @@ Result<OptionValues> parse_options(std::string_view text, const std::vector<Opti
 // Returns `value` as parse_options() reads it back from a text. It may have any characters.
 std::string escape_option(std::string_view value);
 
-// Variant for separate names and values; values may contain any character.
+// Variant of parse_options() for separate names and values; values may contain any character.
 Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
                                 const std::vector<OptionSpec>& schema);
 

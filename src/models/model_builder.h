@@ -19,6 +19,10 @@ class ModelBuilder {
       : ModelBuilder(std::move(files), arch, std::move(spec), nullptr) {}
   Result<std::unique_ptr<Model>> build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
+  // Checks that the files have every tensor that a model of this spec needs, in its shape. Packs nothing. Errors: those
+  // of WeightLoader.
+  static Result<void> check_tensors(std::shared_ptr<const ModelFiles> files, const Arch& arch, const ArchSpec& spec);
+
   // The tensors that a model of this spec asks for, also those that the file lacks. Lists only the first of layers
   // that are alike, and at most 8 kinds of layers.
   static std::vector<TensorRequest> list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,

@@ -106,7 +106,8 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
         fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
   const auto labelled = [&](const Error& error) { return Error{error.kind, source.label + ": " + error.message}; };
   int64_t window = WeightPacker::kWidestWindow;
-  const int64_t others = unpacked_bytes() + table_bytes() + model_->part_bytes_ + WeightPacker::kNarrowestWindow;
+  const int64_t others = unpacked_bytes() + table_bytes() + model_->part_bytes_ +
+                         packer.most_in_memory(pool.threads(), WeightPacker::kNarrowestWindow);
   const auto resident = source.member.memory(places(packer, 0), source.options, weight_limit(options.accounts, others));
   if (!resident.ok()) return labelled(resident.error());
   MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, *resident, &window));

@@ -20,8 +20,8 @@ namespace millrace {
 
 // Advice where the packed weights do not fit in memory.
 inline constexpr const char* kWeightsAdvice =
-    "choose a smaller model or format, or --use weights=mapped, which reads layers from the packed cache as they are "
-    "needed";
+    "choose a smaller model or format, or --use weights=mapped or weights=stream, which read layers from the packed "
+    "cache as they are needed";
 
 class WeightPacker {
  public:

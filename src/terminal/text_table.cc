@@ -89,7 +89,7 @@ std::string TextTable::line(const Row& row) const {
 std::string TextTable::dropped_text(const TableRoom& room) const {
   if (dropped_.empty()) return "";
   std::string names;
-  for (const size_t at : dropped_) names += (names.empty() ? "" : ", ") + columns_[at].name;
+  for (const size_t at : dropped_) names += (names.empty() ? "" : "; ") + columns_[at].name;
   std::string out;
   const std::string text =
       "Not shown in " + std::to_string(room.columns) + " columns: " + names + "; " + room.more + " shows all.";

@@ -2,6 +2,7 @@
 // files where a family permits it. The scripts that made the golden models wrote both of their files.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 
 #include "base/ordered_json.h"
@@ -104,6 +105,27 @@ INSTANTIATE_TEST_SUITE_P(All, OtherMixers,
                          ::testing::Values("mamba", "mamba_odd", "falcon_h1", "falcon_h1_norm", "deepseek2",
                                            "deepseek3", "qwen3next", "qwen35", "qwen35moe"),
                          test_name);
+
+// Files with one tensor missing, or with one of another shape.
+TEST(FamilyFolders, DamagedOnesAreRefused) {
+  const std::pair<const char*, const char*> damaged[] = {{"gemma4", "model.layers.2.mlp.down_proj.weight"},
+                                                         {"gemma4_moe", "model.layers.1.router.scale"},
+                                                         {"mamba", "backbone.layers.1.mixer.out_proj.weight"}};
+  for (const auto& [name, tensor] : damaged) {
+    const Scratch scratch;
+    fs::copy(golden() / name, scratch / "folder", fs::copy_options::recursive);
+    const std::string path = scratch / "folder/model.safetensors";
+    std::string image = testing::read_file(path);
+    const size_t at = image.find(tensor);
+    ASSERT_NE(at, std::string::npos) << tensor;
+    image.replace(at, 1, "x");  // the tensor has another name then
+    std::ofstream(path, std::ios::binary) << image;
+    const auto report = convert(scratch / "folder", scratch / "out.gguf");
+    ASSERT_FALSE(report.ok()) << tensor;
+    EXPECT_EQ(report.error().kind, ErrorKind::corrupt) << tensor;
+    EXPECT_FALSE(fs::exists(scratch / "out.gguf"));
+  }
+}
 
 TEST(OtherMixers, WhatAFamilyCannotWriteIsRefusedByName) {
   const std::pair<const char*, const char*> refused[] = {{"mamba/model.gguf", "convert it to a GGUF file"},

@@ -6,11 +6,14 @@ Usage: cli_words_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tin
 
 import json
 import os
+import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from cli import LLAMA, millrace, server_process, write
@@ -144,6 +147,31 @@ class Codes(unittest.TestCase):
             other.listen()
             done = millrace("serve", "-m", LLAMA, "-t", "1", "--port", str(other.getsockname()[1]))
             self.assertEqual(done.returncode, 6, done.stderr.decode())
+
+    def test_output_that_nobody_reads_or_that_has_no_room(self):
+        for command in (("man", "run"), ("version",), ("tokenize", "-m", LLAMA, "ab")):
+            process = subprocess.Popen([sys.argv[1], *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdout.close()
+            self.assertEqual((process.wait(60), process.stderr.read()), (141, b""), command)
+            process.stderr.close()
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([sys.argv[1], *command], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+            self.assertEqual(done.returncode, 5, command)
+            self.assertIn(b"output: cannot be written: No space left on device", done.stderr)
+
+    def test_a_signal_that_the_parent_ignores_stays_ignored(self):
+        command = [sys.argv[1], "bench", "-m", "stories", "-t", "1", "-p", "64", "-n", "64", "-r", "400", "--no-roof"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        bits = lambda field: int(re.search(field + r":\s*(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1], 16)
+        for _ in range(600):  # until it handles signals
+            if bits("SigCgt") >> (signal.SIGTERM - 1) & 1:
+                break
+            time.sleep(0.05)
+        self.assertEqual(bits("SigCgt") >> (signal.SIGTERM - 1) & 1, 1)
+        self.assertEqual(bits("SigIgn") >> (signal.SIGHUP - 1) & 1, 1)
 
 
 class Help(unittest.TestCase):

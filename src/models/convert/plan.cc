@@ -18,6 +18,7 @@
 #include "models/convert/grouped_outputs.h"
 #include "models/convert/whole_tensors.h"
 #include "models/layer_matrices.h"
+#include "models/model_builder.h"
 #include "models/unknown/tensor_kinds.h"
 #include "models/weight_parts_loader.h"
 
@@ -188,6 +189,8 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
   ConversionPlan plan;
   FormatChoice formats(true, false, target, report);
   if (input.arch->same_tensors) {
+    const std::shared_ptr<const ModelFiles> files(std::shared_ptr<void>(), &input.files);  // not owned
+    MILLRACE_TRY_VOID(ModelBuilder::check_tensors(files, *input.arch, input.spec));
     MILLRACE_TRY(plan.tensors, renamed_tensors(input, formats, report));
   } else {
     MILLRACE_TRY(sources, list_sources(input, spec));

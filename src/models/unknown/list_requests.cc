@@ -1,4 +1,4 @@
-// ModelBuilder::list_requests(): what a model asks its file for, found by the code that loads it.
+// ModelBuilder::check_tensors() and list_requests(): what a model asks its file for, found by the code that loads it.
 #include <algorithm>
 
 #include "models/model_builder.h"
@@ -25,6 +25,17 @@ std::vector<int64_t> first_layers(const ArchSpec& spec) {
 }
 
 }  // namespace
+
+Result<void> ModelBuilder::check_tensors(std::shared_ptr<const ModelFiles> files, const Arch& arch,
+                                         const ArchSpec& spec) {
+  ModelBuilder builder(std::move(files), arch, spec);
+  MILLRACE_TRY_VOID(builder.load_around_layers());
+  for (int64_t i = 0; i < spec.layer_count(); ++i) {
+    MILLRACE_TRY_VOID(builder.load_layer(i));
+    builder.model_->layers_[static_cast<size_t>(i)] = {};
+  }
+  return {};
+}
 
 // An error means that a value that the file lacks, a zero, is not allowed, or that a limit of WeightLoader is reached.
 // The requests that would follow in the same function are then not listed.

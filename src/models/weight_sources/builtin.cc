@@ -42,10 +42,11 @@ const Registry<WeightSourceMember>& weight_sources() {
            kMappedWeights},
           {{"weights", "stream",
             "layers are read from the disk ahead of the pass, in memory of a given size; as many as fit stay there",
-            "Alizadeh et al., 2024, LLM in a flash: Efficient Large Language Model Inference with Limited Memory",
+            "Sheng et al., 2023, FlexGen: High-Throughput Generative Inference of Large Language Models with a Single "
+            "GPU",
             with_disk_options(
                 {{"ahead", Type::integer, "2", 0, 64, "layers that are read ahead, in addition to the one that runs"},
-                 {"resident", Type::integer, "0", 0, 65536, "layers that stay in memory; default: as many as fit"}})},
+                 {"resident", Type::integer, "-1", -1, 65536, "layers that stay in memory; -1: as many as fit"}})},
            kStreamWeights},
           {{"weights", "experts",
             "routed experts are read from the disk into a cache as tokens choose them; all else stays in memory",

@@ -1,5 +1,5 @@
 // Layers are read from the packed cache ahead of the pass, into memory that they share; the layers that fit in addition
-// stay in memory. After "LLM in a flash" (Alizadeh et al., 2024) and FlexGen (Sheng et al., 2023): all streams of a
+// stay in memory. After FlexGen (Sheng et al., 2023), which reads whole layers, as this does: all streams of a
 // batch, and all tokens of a prompt's chunk, share one read of a layer. A pass reads the layers in a circle, for which
 // dropping the least recently used one is the worst choice: so the set that stays is fixed, spread evenly, and of the
 // others the layer that is needed last leaves first.
@@ -53,7 +53,7 @@ StreamPlan plan_of(const WeightPlaces& places, int64_t count, int64_t ahead) {
 Result<StreamPlan> plan_stream(const WeightPlaces& places, const OptionValues& options, int64_t limit) {
   const int64_t layers = std::ssize(places.layers);
   int64_t ahead = options.integer("ahead");
-  const bool given = options.given("resident");
+  const bool given = options.integer("resident") >= 0;
   int64_t count = given ? std::min(layers, options.integer("resident")) : layers;
   StreamPlan plan = plan_of(places, count, ahead);
   while (!given && plan.bytes > limit && count > 0) plan = plan_of(places, --count, ahead);
