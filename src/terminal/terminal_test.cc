@@ -116,7 +116,7 @@ TEST(TextTable, DropsInTheOrderOfTheCaller) {
   EXPECT_NE(table.text({80, "--json"}).find("\nNot shown in 80 columns: peak, MB; --json shows all.\n"),
             std::string::npos)
       << table.text({80, "--json"});
-  EXPECT_NE(table.text({60, "--json"}).find("peak, MB, weights, MB, tokens/s;\n--json"), std::string::npos)
+  EXPECT_NE(table.text({60, "--json"}).find("peak, MB; weights, MB; tokens/s;\n--json"), std::string::npos)
       << table.text({60, "--json"});
 }
 
