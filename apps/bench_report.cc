@@ -261,19 +261,21 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
 
 // Rows are printed as they are measured, so that widths are fixed. Narrow terminals lose what is the same in most rows
 // first.
+std::vector<TableColumn> bench_columns() {
+  return {{.name = "model", .left = true, .drops = 8, .width = 24},
+          {.name = "size", .drops = 1, .width = 10},
+          {.name = "params", .drops = 2, .width = 8},
+          {.name = "threads", .drops = 6, .width = 7},
+          {.name = "type_k", .drops = 3, .width = 6},
+          {.name = "test", .width = 20},
+          {.name = "t/s", .width = 18},
+          {.name = "GB/s", .drops = 5, .width = 7},
+          {.name = "GOP/s", .drops = 4, .width = 8},
+          {.name = "roof", .drops = 7, .width = 6}};
+}
+
 BenchPrinter::BenchPrinter(std::string output, TableRoom room)
-    : output_(std::move(output)),
-      room_(std::move(room)),
-      table_(TableLook::markdown, {{.name = "model", .left = true, .drops = 8, .width = 24},
-                                   {.name = "size", .drops = 1, .width = 10},
-                                   {.name = "params", .drops = 2, .width = 8},
-                                   {.name = "threads", .drops = 6, .width = 7},
-                                   {.name = "type_k", .drops = 3, .width = 6},
-                                   {.name = "test", .width = 20},
-                                   {.name = "t/s", .width = 18},
-                                   {.name = "GB/s", .drops = 5, .width = 7},
-                                   {.name = "GOP/s", .drops = 4, .width = 8},
-                                   {.name = "roof", .drops = 7, .width = 6}}) {}
+    : output_(std::move(output)), room_(std::move(room)), table_(TableLook::markdown, bench_columns()) {}
 
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
   const bool first = printed_++ == 0;

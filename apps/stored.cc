@@ -18,6 +18,7 @@
 #include "server/models/model_facts.h"
 #include "server/models/stored_models.h"
 #include "table_room.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -71,6 +72,13 @@ nlohmann::ordered_json stored_json(const StoredModel& model) {
           {"cached", model.cached},    {"system", model.about.system}};
 }
 
+std::vector<TableColumn> list_columns() {
+  return {{.name = "NAME", .left = true},
+          {.name = "SIZE", .drops = 3, .width = 10},
+          {.name = "MODIFIED", .left = true, .drops = 1},
+          {.name = "LAST USED", .left = true, .drops = 2}};
+}
+
 Result<int> list(bool json, bool names, bool wide) {
   const ModelStore store;
   const auto models = store.list();
@@ -93,10 +101,7 @@ Result<int> list(bool json, bool names, bool wide) {
     fmt::print("no models yet: millrace pull OWNER/NAME downloads one, millrace create NAME makes one\n");
     return 0;
   }
-  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
-                                     {.name = "SIZE", .drops = 3, .width = 10},
-                                     {.name = "MODIFIED", .left = true, .drops = 1},
-                                     {.name = "LAST USED", .left = true, .drops = 2}});
+  TextTable table(TableLook::plain, list_columns());
   for (const StoredModel& model : models)
     table.add({model.name, megabytes(model.bytes), ago(model.created), ago(model.used)});
   fmt::print("{}", table.text(table_room(wide, "--json")));
@@ -145,8 +150,9 @@ Result<int> show(const ShowFlags& flags) {
     print_json_line(out);
     return 0;
   }
-  const auto line = [](const char* name, const std::string& value) {
-    if (!value.empty()) fmt::print("{:<14} {}\n", name, value);
+  const size_t columns = terminal_columns();
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty()) print_fact(name, value, columns);
   };
   line("name", model->name);
   line("from", model->about.from);
@@ -234,7 +240,7 @@ void add_stored_commands(CLI::App& app) {
   command->alias("ls");
   command->add_flag("--json", *json, "Print {\"models\":[...]}");
   command->add_flag("--names", *only_names, "Print names only, also those of built-in models");
-  add_wide_to(command, wide.get());
+  add_wide_to(command, wide.get(), list_columns());
 
   auto shown = std::make_shared<ShowFlags>();
   command = add_command(app, "show", "Describe a model on this machine", kShowExamples, [=] { return show(*shown); });
