@@ -50,6 +50,7 @@ void add_kv_levels_command(CLI::App& app);
 void add_centroids_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
+void add_plot_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_exactness_command(CLI::App& app);

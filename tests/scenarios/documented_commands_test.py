@@ -68,6 +68,7 @@ FILES = {
     "Qwen2.5-7B-Instruct-GPTQ-Int4": "tests/golden/quantized/gptq_4", "Llama-3.1-8B-AWQ": "tests/golden/quantized/awq",
     "Llama-3.1-8B-W8A8": "tests/golden/quantized/int_8", "all-MiniLM-L6-v2": "tests/golden/encoders/bert",
     "multilingual-e5-small": "tests/golden/encoders/xlm_roberta", "jina-embeddings-v3": "tests/golden/encoders/jina_bert3", "Qwen3-Reranker-0.6B": "tests/golden/reranker/tokens",
+    "loss.csv": "models/loss.csv",
 }
 OF_DOCUMENT = {
     "docs/compression.md": {"model.gguf": TINY},
