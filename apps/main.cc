@@ -20,6 +20,7 @@
 #include "declaration.h"
 #include "help_text.h"
 #include "parse_again.h"
+#include "whole_numbers.h"
 
 namespace millrace {
 namespace {
@@ -118,6 +119,7 @@ void declare(CLI::App& app, AddCommands only) {
     for (const AddCommands add : kOtherCommands) add(app);
   }
   group_commands(app);
+  check_whole_numbers(app);
 }
 
 // The exit code for an error of the system. Prints the error, unless the reader of the output has ended, as `head`
