@@ -208,17 +208,16 @@ void Doctor::cache(const ModelStore& store) {
     dangling += at->is_symlink(ignored) && !fs::exists(at->path(), ignored);
   }
   const auto models = store.list();
-  int64_t bytes = 0;
   std::vector<std::string> broken;
   for (const StoredModel& model : models) {
-    bytes += model.bytes;
     for (const std::string& file : model.files)
       if (!fs::exists(file, failed)) {
         broken.push_back(model.name);
         break;
       }
   }
-  say("models", fmt::format("{} on this machine, {}", models.size(), gigabytes(static_cast<double>(bytes))));
+  say("models",
+      fmt::format("{} on this machine, {}", models.size(), gigabytes(static_cast<double>(disk_bytes(models)))));
   if (partial > 0)
     say("downloads", fmt::format("{} interrupted in {}", partial, hub.folder().string()),
         "repeat millrace pull to finish them, or delete *.incomplete and *.parts");
