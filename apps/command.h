@@ -48,6 +48,7 @@ void add_budget_search_command(CLI::App& app);
 void add_document_search_command(CLI::App& app);
 void add_kv_levels_command(CLI::App& app);
 void add_centroids_command(CLI::App& app);
+void add_offload_train_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);

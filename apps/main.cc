@@ -52,7 +52,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Measure", "bench perplexity compare exactness simulate replay trace lab"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
-     "document-search kv-levels train train-lab"},
+     "document-search kv-levels offload-train train train-lab"},
     {"Shell", "help version completion man"},
 };
 
@@ -82,7 +82,7 @@ constexpr AddCommands kOtherCommands[] = {
     add_kv_levels_command,     add_bench_command,          add_centroids_command,     add_trace_command,
     add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
     add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
-    add_man_command,           add_help_commands,
+    add_man_command,           add_help_commands,          add_offload_train_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every
