@@ -53,5 +53,6 @@ void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_exactness_command(CLI::App& app);
+void add_attention_worker_command(CLI::App& app);
 
 }  // namespace millrace
