@@ -20,10 +20,10 @@ namespace {
 
 constexpr const char* kWorkerExamples = R"(Examples:
   millrace attention-worker --listen 127.0.0.1:7070
-  millrace run -p "Once upon a time" --use kernel=attention_workers:hosts=127.0.0.1:7070
+  millrace run -p "Once upon a time" --use kernel=fastdecode:hosts=127.0.0.1:7070
 
 A worker serves one engine at a time. It trusts its network as the engine does: bind it to an address that only the
-engine reaches. An engine of this machine starts workers by itself: --use kernel=attention_workers:count=2)";
+engine reaches. An engine of this machine starts workers by itself: --use kernel=fastdecode:count=2)";
 
 struct WorkerFlags {
   std::string listen;

@@ -124,10 +124,10 @@ struct StateCacheStats {
   int64_t hits = 0;        // prompts that continued from a copy
 };
 
-// Worker processes that hold keys and values and run attention (the kernel attention_workers); all 0 without them.
+// Worker processes that hold keys and values and run attention (the kernel fastdecode); all 0 without them.
 struct AttentionWorkerStats {
   int64_t workers = 0;
-  int64_t starts = 0;          // of workers after one has ended
+  int64_t starts = 0;          // number of workers that replaced one that had ended
   int64_t bytes = 0;           // bytes of keys and values in all workers together
   int64_t sent_bytes = 0;      // keys, values and queries to workers, with their frames
   int64_t received_bytes = 0;  // outputs of attention

@@ -94,7 +94,7 @@ void StepRunner::end_stored(std::vector<TokenEvent>& events) {
   const Error lost = Error::internal("the stream's keys and values were lost with the process that held them; retry");
   for (const auto& stream : lists_.running()) {
     if (stream->ended || stream->sequence.computed == 0) continue;
-    stream->sequence.computed = 0;  // none of its blocks gets into the prefix cache
+    stream->sequence.computed = 0;  // none of its blocks enters the prefix cache
     TokenEvent event;
     event.error = lost;
     closer_.finish(*stream, FinishReason::error, std::move(event), events);

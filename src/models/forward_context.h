@@ -114,7 +114,7 @@ class ForwardContext {
   const LayerWeights* next_layer = nullptr;
   // Hold the keys and values, and run attention (attention/workers/workers.h); null: attention is in place.
   AttentionWorkers* workers = nullptr;
-  int64_t lane = 0;  // of `workers`: the mini-batch that this context runs
+  int64_t lane = 0;  // number of the mini-batch that this context runs, for `workers`
   // Weights of the present pass could not be read, and what it computes means nothing. ModelRunner::start() and
   // take_failure() clear it.
   bool failed = false;

@@ -33,10 +33,10 @@ Result<void> ModelRunner::start_workers(const KernelTable& kernels, RunnerOption
   const ForwardSwitches& switches = options.limits.switches;
   if (!switches.workers) return {};
   if (options.pool || options.places.mode != KvPoolMode::paged)
-    return Error::unsupported("kernel attention_workers: the model needs a paged pool of its own");
+    return Error::unsupported("kernel fastdecode: the model needs a paged pool of its own");
   if (switches.attention.shared_prefixes)
     return Error::unsupported(
-        "kernel attention_workers does not go with kernel shared_prefix: workers read the keys of each stream; omit one");
+        "kernel fastdecode does not go with kernel shared_prefix: workers read the keys of each stream; omit one");
   MILLRACE_TRY(workers_, AttentionWorkers::start(*switches.workers,
                                                  worker_sizes(model_->spec(), kernels.isa, options.layout,
                                                               options.blocks, options.places, options.limits)));

@@ -67,7 +67,7 @@ class ModelRunner {
   const ForwardContext& context() const { return *context_; }
   ForwardHooks& hooks() { return context_->hooks; }
   AttentionWorkers* workers() const { return workers_.get(); }  // null: attention is in place
-  LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
+  LoraRows& adapters() { return adapters_; }                    // reserve() before streams use one
 
   // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where
   // the pool has further groups.

@@ -72,8 +72,8 @@ TwoBatches::TwoBatches(ForwardContext second, AttentionWorkers& workers)
 }
 
 bool TwoBatches::split(const Batch& batch, const ForwardContext& first) {
-  if (batch.spans.size() < 2 || !first.hooks.empty() || !first.hooks.blocks().empty() || !batch.visibility.empty() || !batch.exits.empty() ||
-      first.skipped)
+  if (batch.spans.size() < 2 || !first.hooks.empty() || !first.hooks.blocks().empty() || !batch.visibility.empty() ||
+      !batch.exits.empty() || first.skipped)
     return false;
   size_t cut = 1;
   while (cut + 1 < batch.spans.size() && 2 * batch.spans[cut].begin < batch.size()) ++cut;

@@ -43,7 +43,8 @@ TEST(CostModel, WorkersOverlapAttentionWithTheMatricesOfTheOtherHalf) {
         std::string(R"({"kind": "workers", "flop_per_token": 1e9, "flops": 1e12, "weight_bytes": 1e9, "bandwidth": 1e11,
                         "step_overhead": 0.001, "workers": 2, "kv_bytes_per_token": 1e6, "worker_bandwidth": 1e12,
                         "worker_efficiency": 0.5, "row_bytes_per_token": 1e4, "link_bandwidth": 1e10,
-                        "link_seconds": 0.002, "batches": )") + batches + "}",
+                        "link_seconds": 0.002, "batches": )") +
+            batches + "}",
         "test");
     EXPECT_TRUE(cost.ok()) << (cost.ok() ? "" : cost.error().message);
     return std::move(*cost);
@@ -111,7 +112,8 @@ TEST(CostModel, DefectsAreNamed) {
     EXPECT_NE(cost.error().message.find("costs.json"), std::string::npos);
   }
   EXPECT_FALSE(load_cost_model("/nonexistent").ok());
-  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100"})
+  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100", "llama-7b-a10",
+                           "llama-7b-a10-2epyc", "llama-7b-a10-4epyc", "opt-13b-a100-4epyc"})
     EXPECT_TRUE(load_cost_model(name).ok()) << name;
 }
 

@@ -19,9 +19,7 @@ namespace millrace {
 class StableLoad {
  public:
   // Largest sum with `streams` streams of `tokens` tokens, of which equal parts start every `interval` steps.
-  static double steady_sum(double streams, double tokens, double interval) {
-    return streams * (tokens + interval) / 2;
-  }
+  static double steady_sum(double streams, double tokens, double interval) { return streams * (tokens + interval) / 2; }
   // Streams that start together for that: streams * interval / tokens.
   static double group_streams(double streams, double tokens, double interval) { return streams * interval / tokens; }
 

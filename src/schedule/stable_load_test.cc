@@ -133,7 +133,8 @@ TEST(LoadStabilizing, TheDefaultLimitIsHalfOfTheCache) {
 // The sum counts what the predictor expects, and blocks are promised for it.
 TEST(LoadStabilizing, PredictedLengthsCountInPlaceOfTheLimitOfAnswers) {
   PlannerHarness harness("load_stabilizing:load=100,predictor=constant:tokens=20");
-  harness.wait(1, 10, 0, 1000), harness.wait(2, 10, 0, 1000), harness.wait(3, 10, 0, 1000), harness.wait(4, 10, 0, 1000);
+  harness.wait(1, 10, 0, 1000), harness.wait(2, 10, 0, 1000), harness.wait(3, 10, 0, 1000),
+      harness.wait(4, 10, 0, 1000);
   EXPECT_EQ(harness.places(), "+1 +2 +3");
   EXPECT_EQ(harness.planner->policy().promise(*harness.waiting.front(), harness.limits), 30);
 }

@@ -16,7 +16,7 @@ namespace {
 using namespace testing;
 
 EngineOptions with_workers(const std::string& how, EngineOptions o) {
-  o.kernels = {"attention_workers:" + how};
+  o.kernels = {"fastdecode:" + how};
   return o;
 }
 
@@ -56,7 +56,7 @@ TEST_P(WorkerModels, SameBitsAsInPlace) {
 }
 
 // Grouped heads; biases and learned positions; norms of heads, and experts; windows; sinks; keys of earlier layers; a
-// mixer beside attention.
+// mixer next to attention.
 INSTANTIATE_TEST_SUITE_P(Models, WorkerModels,
                          ::testing::Values("llama3", "gpt2", "qwen3moe", "gemma3", "gpt_oss", "gemma3n", "falcon_h1",
                                            "qwen35"));
@@ -209,7 +209,7 @@ TEST(AttentionWorkers, AWorkerThatAnswersLateCountsAsDead) {
   EXPECT_TRUE(worker_processes().empty());
 }
 
-// What workers cannot hold is refused by both names, before a process starts.
+// Members that need data which workers do not hold are refused by both names, before a process starts.
 TEST(AttentionWorkers, CombinationsThatTheyLackAreRefused) {
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
@@ -226,13 +226,13 @@ TEST(AttentionWorkers, CombinationsThatTheyLackAreRefused) {
             std::string::npos);
   EXPECT_NE(refused([](EngineOptions& o) { o.kernels.push_back("shared_prefix"); }).find("shared_prefix"),
             std::string::npos);
-  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"attention_workers:count=64"}; }).find("at most count="),
+  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"fastdecode:count=64"}; }).find("at most count="),
             std::string::npos);
-  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"attention_workers:transport=pigeon"}; }).find("shm or socket"),
+  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"fastdecode:transport=pigeon"}; }).find("shm or socket"),
             std::string::npos);
-  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"attention_workers:hosts=nowhere"}; }).find("HOST:PORT"),
+  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"fastdecode:hosts=nowhere"}; }).find("HOST:PORT"),
             std::string::npos);
-  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"attention_workers:program=/no/such"}; }).find("/no/such"),
+  EXPECT_NE(refused([](EngineOptions& o) { o.kernels = {"fastdecode:program=/no/such"}; }).find("/no/such"),
             std::string::npos);
 }
 

@@ -127,9 +127,9 @@ void write_setup(const WorkerSetup& setup, FrameWriter& to) {
   to.add(std::ssize(setup.layout.windows));
   for (const KvLayout& group : setup.layout.windows) write_layout(group, to);
   to.add(setup.blocks);
-  for (const int64_t number : {setup.places.longest, setup.places.streams, setup.places.swapped,
-                               setup.places.swapped_blocks, setup.lanes, setup.tokens, setup.context, setup.q_width,
-                               setup.kv_width, setup.threads, int64_t{setup.shared_memory}})
+  for (const int64_t number :
+       {setup.places.longest, setup.places.streams, setup.places.swapped, setup.places.swapped_blocks, setup.lanes,
+        setup.tokens, setup.context, setup.q_width, setup.kv_width, setup.threads, int64_t{setup.shared_memory}})
     to.add(number);
 }
 

@@ -2,8 +2,8 @@
 //
 //   | FrameHeader | words x int64 | floats x f32 |
 //
-// Where both processes map the same memory, the floats are there instead, in the area of the frame's lane (lane_area.h).
-// Integers and floats are in the byte order of the machine; the magic number refuses another one.
+// Where both processes map the same memory, the floats are there instead, in the area of the frame's lane
+// (lane_area.h). Integers and floats are in the byte order of the machine; the magic number refuses another one.
 //
 //   engine                              worker
 //   hello     sizes, layout             creates its KV pool                     -> ready
@@ -35,11 +35,12 @@ struct FrameHeader {
   static constexpr uint16_t kVersion = 1;
   static constexpr uint64_t kMaxWords = uint64_t{1} << 26;
   static constexpr uint64_t kMaxFloats = uint64_t{1} << 31;
+  static constexpr int64_t kMaxText = 4096;  // bytes of an error
 
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   FrameKind kind = FrameKind::hello;
-  uint64_t sequence = 0;  // of a request; its answer has the same number
+  uint64_t sequence = 0;  // number of a request; its answer has the same one
   uint32_t lane = 0;      // mini-batch
   uint32_t reserved = 0;
   uint64_t words = 0;
@@ -94,14 +95,14 @@ class FrameReader {
   bool good_ = true;
 };
 
-// What a worker creates: its part of the KV pool, and room for rows.
+// Sizes of a worker: its part of the KV pool, and room for rows.
 struct WorkerSetup {
-  std::string isa;    // instruction set, whose kernels give the engine's bits
-  KvLayout layout;    // with the worker's heads alone
+  std::string isa;  // instruction set, whose kernels give the engine's bits
+  KvLayout layout;  // with the worker's heads alone
   int64_t blocks = 0;
   KvPoolOptions places;
   int64_t lanes = 1;
-  int64_t tokens = 0;    // of one pass
+  int64_t tokens = 0;    // tokens of one pass, at most
   int64_t context = 0;   // slots of one stream
   int64_t q_width = 0;   // floats of the widest row of queries
   int64_t kv_width = 0;  // floats of the widest row of keys

@@ -11,12 +11,14 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
 
 Error no_area(const char* what, int64_t bytes) {
-  return Error::resource(fmt::format("attention workers: {} of {} MB: {}; use transport=socket", what, bytes >> 20,
-                                     std::strerror(errno)));
+  return Error::resource(
+      fmt::format("attention workers: {} of {} MB: {}; use transport=socket", what, bytes >> 20, std::strerror(errno)));
 }
 
 }  // namespace
@@ -61,11 +63,10 @@ Result<int> LaneAreas::create_file(const WorkerSetup& setup) {
   if (file < 0) return no_area("shared memory", bytes(setup));
   shm_unlink(name.c_str());
   // Without the reservation, a full file system would end the process at its first write.
-  const int failed = posix_fallocate(file, 0, bytes(setup));
-  if (failed == 0) return file;
+  if (reserve_file_space(file, bytes(setup), true)) return file;
+  const Error error = no_area("shared memory", bytes(setup));
   close(file);
-  errno = failed;
-  return no_area("shared memory", bytes(setup));
+  return error;
 }
 
 }  // namespace millrace

@@ -15,7 +15,9 @@ namespace millrace {
 class LaneAreas {
  public:
   // Bytes of all lanes of a worker.
-  static int64_t bytes(const WorkerSetup& setup) { return 4 * setup.lanes * (2 * keys(setup) + queries(setup) + outputs(setup)); }
+  static int64_t bytes(const WorkerSetup& setup) {
+    return 4 * setup.lanes * (2 * keys(setup) + queries(setup) + outputs(setup));
+  }
 
   LaneAreas() = default;
   ~LaneAreas() { unmap(); }

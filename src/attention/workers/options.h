@@ -1,5 +1,5 @@
-// AttentionWorkerOptions: where an engine keeps keys and values outside its own process (He and Zhai, 2024, "FastDecode:
-// High-Throughput GPU-Efficient LLM Serving using Heterogeneous Pipelines"). Plain data.
+// AttentionWorkerOptions: where an engine keeps keys and values outside its own process (He and Zhai, 2024,
+// "FastDecode: High-Throughput GPU-Efficient LLM Serving using Heterogeneous Pipelines"). Plain data.
 #pragma once
 
 #include <cstdint>

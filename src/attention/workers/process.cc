@@ -67,8 +67,8 @@ Result<WorkerProcess> WorkerProcess::start(const std::string& program, int area,
   set_attributes(attributes);
   std::string socket_text = fmt::format("{}", kSocket), area_text = fmt::format("{}", child_area >= 0 ? kArea : -1);
   std::string name = program, command = "attention-worker", socket_flag = "--socket", area_flag = "--area";
-  char* arguments[] = {name.data(),      command.data(),   socket_flag.data(), socket_text.data(),
-                       area_flag.data(), area_text.data(), nullptr};
+  char* arguments[] = {name.data(),      command.data(), socket_flag.data(), socket_text.data(), area_flag.data(),
+                       area_text.data(), nullptr};
   WorkerProcess process;
   const int failed = posix_spawn(&process.pid_, program.c_str(), &actions, &attributes, arguments, environ);
   posix_spawnattr_destroy(&attributes);

@@ -11,8 +11,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMaxErrorText = 4096;
-
 Error wrong_frame(const char* what) {
   return Error::corrupt(fmt::format("attention worker: {}: a number out of range", what));
 }
@@ -95,7 +93,8 @@ Result<int64_t> AttentionWorker::floats_of(FrameKind kind, FrameReader words) co
   const int64_t tokens = words.number(1, setup_.tokens);
   if (!layer || !words.good()) return wrong_frame("layer");
   const int64_t kv_width = layer->kv_heads * layer->head_dim;
-  if (kind == FrameKind::store) return kv_width <= setup_.kv_width ? 2 * tokens * kv_width : Result<int64_t>(wrong_frame("keys"));
+  if (kind == FrameKind::store)
+    return kv_width <= setup_.kv_width ? 2 * tokens * kv_width : Result<int64_t>(wrong_frame("keys"));
   const int64_t heads = words.number(1, setup_.q_width / layer->head_dim);
   const bool sinks = words.number(0, 1) != 0;
   if (!words.good()) return wrong_frame("queries");
@@ -163,8 +162,8 @@ Result<int64_t> AttentionWorker::attend(int64_t at, FrameReader words) {
   const int64_t floats = attention_scratch_floats(threads_.threads(), setup_.context, layer.heads / layer.kv_heads,
                                                   layer.head_dim, layer.kv_heads);
   if (std::ssize(scratch_) < floats) scratch_.resize(static_cast<size_t>(floats));
-  millrace::attend(lane.batch, layer, kernels_, threads_, kv_.group(layer.group), q, areas_.outputs(at),
-                   setup_.context, scratch_.data(), pointers_.data());
+  millrace::attend(lane.batch, layer, kernels_, threads_, kv_.group(layer.group), q, areas_.outputs(at), setup_.context,
+                   scratch_.data(), pointers_.data());
   return tokens * layer.heads * layer.head_dim;
 }
 
@@ -198,7 +197,7 @@ class Connection {
   Result<void> refuse(const Error& error) {
     FrameWriter text;
     text.add(static_cast<int64_t>(error.kind));
-    text.add_text(std::string_view(error.message).substr(0, kMaxErrorText));
+    text.add_text(std::string_view(error.message).substr(0, FrameHeader::kMaxText));
     MILLRACE_TRY_VOID(link_.send({.kind = FrameKind::failed, .sequence = header_.sequence}, text.words(), {}));
     return error;
   }
@@ -206,9 +205,9 @@ class Connection {
   Result<void> reply(FrameKind kind, int64_t floats = 0) {
     const bool inline_rows = floats > 0 && !worker_->setup().shared_memory;
     const float* rows = worker_->areas().outputs(header_.lane);
-    return link_.send({.kind = kind, .sequence = header_.sequence, .lane = header_.lane,
-                       .floats = static_cast<uint64_t>(floats)},
-                      {}, inline_rows ? std::span(rows, static_cast<size_t>(floats)) : std::span<const float>());
+    return link_.send(
+        {.kind = kind, .sequence = header_.sequence, .lane = header_.lane, .floats = static_cast<uint64_t>(floats)}, {},
+        inline_rows ? std::span(rows, static_cast<size_t>(floats)) : std::span<const float>());
   }
 
   // Takes the rows of the frame into the lane's area.
@@ -238,18 +237,14 @@ class Connection {
     MILLRACE_TRY_VOID(take_rows());
     const FrameReader words(words_);
     switch (header_.kind) {
-      case FrameKind::begin:
-        return worker_->begin(header_.lane, words);
-      case FrameKind::store:
-        return worker_->store(header_.lane, words);
+      case FrameKind::begin: return worker_->begin(header_.lane, words);
+      case FrameKind::store: return worker_->store(header_.lane, words);
       case FrameKind::attend: {
         MILLRACE_TRY(const int64_t floats, worker_->attend(header_.lane, words));
         return reply(FrameKind::attended, floats);
       }
-      case FrameKind::flush:
-        return reply(FrameKind::flushed);
-      default:
-        return wrong_frame("kind of frame");
+      case FrameKind::flush: return reply(FrameKind::flushed);
+      default: return wrong_frame("kind of frame");
     }
   }
 

@@ -17,7 +17,7 @@
 namespace millrace {
 
 struct AttentionWorkerLimits {
-  int64_t memory_bytes = 0;  // of keys, values and rows; 0: no limit
+  int64_t memory_bytes = 0;  // limit of keys, values and rows; 0: none
   int64_t threads = 0;       // 0: as many as the engine asks for
 };
 
@@ -44,8 +44,8 @@ class AttentionWorker {
 
  private:
   struct Lane {
-    Batch batch;                                  // tables of all groups; spans of the request at hand
-    std::vector<std::vector<BatchSpan>> stored;   // by group, the spans of the pass
+    Batch batch;                                 // tables of all groups; spans of the request at hand
+    std::vector<std::vector<BatchSpan>> stored;  // by group, the spans of the pass
     int64_t tokens = 0;
   };
   AttentionWorker(WorkerSetup setup, KernelTable kernels, KvPool pool, LaneAreas areas);

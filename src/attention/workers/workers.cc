@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "base/cpu.h"
+#include "base/enum_table.h"
 #include "base/network_error.h"
 
 namespace millrace {
 namespace {
-
-constexpr int64_t kMaxErrorText = 4096;
 
 int64_t first_head(int64_t heads, int64_t worker, int64_t workers) { return heads * worker / workers; }
 
@@ -28,7 +27,7 @@ KvLayout part_of(KvLayout layout, int64_t worker, int64_t workers) {
   return layout;
 }
 
-// What rules of combinations have refused before, for callers that have none.
+// Refuses data that are not rows, for callers that do not check combinations.
 Result<void> check(const AttentionWorkers::Sizes& sizes) {
   if (sizes.heads.empty()) return Error::unsupported("attention workers: the model has no layers with attention");
   const KvLayout& layout = sizes.layout;
@@ -52,7 +51,7 @@ struct AttentionWorkers::Worker {
   WorkerProcess process;
   std::unique_ptr<WorkerLink> link;
   LaneAreas areas;
-  // What each lane waits for, and how far the answers are; one of the waiting threads reads for all.
+  // Requests and answers of each lane. One of the waiting threads reads for all.
   std::mutex mutex;
   std::condition_variable answered;
   bool reading = false;
@@ -65,9 +64,7 @@ struct AttentionWorkers::Worker {
 };
 
 AttentionWorkers::AttentionWorkers(AttentionWorkerOptions options, Sizes sizes)
-    : options_(std::move(options)),
-      sizes_(std::move(sizes)),
-      unanswered_(static_cast<size_t>(options_.batches), 0) {}
+    : options_(std::move(options)), sizes_(std::move(sizes)), unanswered_(static_cast<size_t>(options_.batches), 0) {}
 
 AttentionWorkers::~AttentionWorkers() = default;
 
@@ -313,11 +310,11 @@ Result<void> AttentionWorkers::read_answer(Worker& worker) {
 // Errors that a worker reports keep their kind and text.
 Result<void> AttentionWorkers::check_answer(Worker& worker, const FrameHeader& header) {
   if (header.kind == FrameKind::failed) {
-    std::vector<int64_t> words(std::min<uint64_t>(header.words, kMaxErrorText));
+    std::vector<int64_t> words(std::min<uint64_t>(header.words, FrameHeader::kMaxText));
     MILLRACE_TRY_VOID(worker.link->receive(words.data(), words.size() * sizeof(int64_t)));
     FrameReader text(words);
-    const auto kind = static_cast<ErrorKind>(text.number(0, static_cast<int64_t>(ErrorKind::internal)));
-    return Error{kind, text.text(kMaxErrorText)};
+    const auto kind = find_enumerator<ErrorKind>(text.number(0, INT32_MAX));
+    return Error{kind.value_or(ErrorKind::internal), text.text(FrameHeader::kMaxText)};
   }
   const Error wrong = Error::corrupt("attention worker: an answer that was not asked for");
   if (header.lane >= worker.lanes.size() || header.words != 0) return wrong;

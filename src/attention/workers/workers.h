@@ -5,8 +5,8 @@
 // engine's own pool. Streams, block tables and prefixes need no placement, and workers have equal work for any mix of
 // lengths. Workers run the kernels of the engine with the same partitions, so the bits are those of attention in place.
 //
-// A pass calls, on each lane (mini-batch): begin(), and for each layer store() and attend(). With two lanes, each is run
-// by its own thread; the threads take turns: baton() is held by the one that computes, and attend() gives it to the
+// A pass calls, on each lane (mini-batch): begin(), and for each layer store() and attend(). With two lanes, each is
+// run by its own thread; the threads take turns: baton() is held by the one that computes, and attend() gives it to the
 // other one while it waits. When all lanes have ended: take_failure().
 //
 // If a worker ends, answers late or answers wrongly, the rest of the pass computes zeros, take_failure() has the error,
@@ -32,8 +32,8 @@ namespace millrace {
 
 struct AttentionWorkerFigures {
   int64_t workers = 0;
-  int64_t starts = 0;          // of processes or connections, without the first ones
-  int64_t bytes = 0;           // of keys and values in all workers together
+  int64_t starts = 0;          // number of processes or connections after the first ones
+  int64_t bytes = 0;           // size of keys and values in all workers together
   int64_t sent_bytes = 0;      // rows and frames to workers
   int64_t received_bytes = 0;  // outputs from workers
   double wait_seconds = 0;     // that passes have waited in attend(), of all lanes together
@@ -46,7 +46,7 @@ class AttentionWorkers {
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
   };
   struct Sizes {
-    KvLayout layout;  // of the whole model
+    KvLayout layout;  // all heads of the model
     int64_t blocks = 0;
     KvPoolOptions places;
     std::vector<Heads> heads;
@@ -55,7 +55,7 @@ class AttentionWorkers {
     Isa isa;
   };
 
-  // Bytes of rows on their way, in all workers.
+  // Returns the bytes of rows on their way, in all workers.
   static int64_t row_bytes(const AttentionWorkerOptions& options, const Sizes& sizes);
   // The layout of the engine's own pool: blocks are counted and have no bytes.
   static KvLayout without_rows(KvLayout layout);
@@ -75,7 +75,8 @@ class AttentionWorkers {
   void begin(int64_t lane, const Batch& batch);
   // Sends the rows of a layer: [tokens, kv_heads * head_dim] each.
   void store(int64_t lane, int64_t layer, int64_t tokens, const float* k, const float* v);
-  // Sends the scaled queries of `batch`, tokens of the pass, and waits for the outputs, both [tokens, heads * head_dim].
+  // Sends the scaled queries of `batch`, tokens of the pass, and waits for the outputs, both [tokens, heads *
+  // head_dim].
   void attend(int64_t lane, const Batch& batch, const AttentionLayer& layer, const float* q, float* out);
 
   // Waits until everything is stored. Errors: network, corrupt: with which all stored rows are lost.
@@ -102,7 +103,7 @@ class AttentionWorkers {
   Sizes sizes_;
   std::string program_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  FrameWriter words_;  // of the lane that has the baton
+  FrameWriter words_;  // used by the lane that has the baton
   uint64_t sequence_ = 0;
   std::vector<uint8_t> unanswered_;  // by lane: rows are in its area that workers may not have read
   std::mutex baton_;

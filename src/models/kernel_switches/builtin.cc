@@ -59,7 +59,7 @@ const Registry<KernelSwitch>& kernel_switches() {
             Loss::lossy},
            kPaddedExperts},
           {{"kernel",
-            "attention_workers",
+            "fastdecode",
             "keys and values are in worker processes, which run attention for the engine; same bits",
             "He and Zhai, 2024, FastDecode: High-Throughput GPU-Efficient LLM Serving using Heterogeneous Pipelines",
             {{"count", Type::integer, "1", 1, 64, "workers; each holds a part of the KV heads of every layer"},
@@ -74,7 +74,7 @@ const Registry<KernelSwitch>& kernel_switches() {
              {"program", Type::text, "", 0, 0, "program of own workers; empty: this one, or millrace next to it"}},
             Loss::lossless,
             "tests/properties/attention_workers_test.cc"},
-           kAttentionWorkers},
+           kFastDecode},
       });
   return registry;
 }

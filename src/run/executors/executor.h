@@ -43,14 +43,14 @@ struct ExecutorLimits {
 
 // The parts of an executor in addition to its passes. The executor owns them.
 struct ExecutorParts {
-  KvHome* home = nullptr;                    // never null
-  TokenChooser* chooser = nullptr;           // never null
-  DraftModel* draft_model = nullptr;         // null: the drafter has no second model
-  DocumentPlacer* documents = nullptr;       // null: refuses contexts
-  AdapterRegistry* adapters = nullptr;       // LoRA; thread-safe; null: not supported
-  CostModel* cost = nullptr;                 // predicts the duration of steps; null: the engine learns a model
-  const MemoryAccounts* accounts = nullptr;  // count its memory; null: none
-  const WeightSource* weights = nullptr;     // reads the model's weights; null: they are in memory
+  KvHome* home = nullptr;                     // never null
+  TokenChooser* chooser = nullptr;            // never null
+  DraftModel* draft_model = nullptr;          // null: the drafter has no second model
+  DocumentPlacer* documents = nullptr;        // null: refuses contexts
+  AdapterRegistry* adapters = nullptr;        // LoRA; thread-safe; null: not supported
+  CostModel* cost = nullptr;                  // predicts the duration of steps; null: the engine learns a model
+  const MemoryAccounts* accounts = nullptr;   // count its memory; null: none
+  const WeightSource* weights = nullptr;      // reads the model's weights; null: they are in memory
   const AttentionWorkers* workers = nullptr;  // hold keys and values; null: they are in this process
 };
 

@@ -1,7 +1,7 @@
 // Streams start at intervals, so that the sum of the lengths of running streams stays even (He and Zhai, 2024,
 // "FastDecode", section 4.2): schedule/stable_load.h. In order of arrival; a stream that does not fit holds back those
-// after it. The schedule is computed again in every step from the streams that run, so that answers which end early make
-// room at once.
+// after it. The schedule is computed again in every step from the streams that run, so that answers which end early
+// make room at once.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 #include "schedule/predictor.h"
@@ -67,8 +67,8 @@ Result<std::unique_ptr<SchedulerPolicy>> make_load_stabilizing(const OptionValue
   if (!options.text("predictor").empty()) {
     MILLRACE_TRY(predictor, make_predictor(options.text("predictor")));
   }
-  return std::unique_ptr<SchedulerPolicy>(std::make_unique<LoadStabilizing>(
-      options.integer("load"), options.integer("interval"), std::move(predictor)));
+  return std::unique_ptr<SchedulerPolicy>(
+      std::make_unique<LoadStabilizing>(options.integer("load"), options.integer("interval"), std::move(predictor)));
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Attention in worker processes (He and Zhai, 2024, "FastDecode"): attention/workers/workers.h.
+// Attention and keys in worker processes (He and Zhai, 2024, "FastDecode"): attention/workers/workers.h.
 #include <fmt/format.h>
 
 #include "models/kernel_switches/records.h"
@@ -21,7 +21,7 @@ Result<std::vector<std::string>> read_hosts(const std::string& text) {
   return hosts;
 }
 
-Result<void> set_attention_workers(const OptionValues& options, ForwardSwitches& switches) {
+Result<void> set_fastdecode(const OptionValues& options, ForwardSwitches& switches) {
   AttentionWorkerOptions workers{.count = options.integer("count"),
                                  .threads = options.integer("threads"),
                                  .batches = options.integer("batches"),
@@ -39,6 +39,6 @@ Result<void> set_attention_workers(const OptionValues& options, ForwardSwitches&
 
 }  // namespace
 
-extern const KernelSwitch kAttentionWorkers = {.set = set_attention_workers};
+extern const KernelSwitch kFastDecode = {.set = set_fastdecode};
 
 }  // namespace millrace
