@@ -47,7 +47,7 @@ constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE end
 
 // The commands as --help lists them.
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
-    {"Use a model", "run chat serve embed batch"},
+    {"Use a model", "run chat serve cluster embed batch"},
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
     {"Measure", "bench perplexity compare exactness simulate replay trace lab"},
     {"Text and techniques",
@@ -69,6 +69,7 @@ constexpr std::pair<std::string_view, AddCommands> kModelCommands[] = {
     {"run", add_run_command},
     {"chat", add_chat_command},
     {"serve", add_serve_command},
+    {"cluster", add_cluster_command},
 };
 constexpr AddCommands kOtherCommands[] = {
     add_pull_command,          add_stored_commands,        add_running_commands,      add_inspect_command,
