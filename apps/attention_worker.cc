@@ -84,7 +84,7 @@ Result<int> run_worker(const WorkerFlags& flags) {
 
 }  // namespace
 
-void add_attention_worker_command(CLI::App& app) {
+void add_worker_command(CLI::App& app) {
   auto flags = std::make_shared<WorkerFlags>();
   CLI::App* command =
       add_command(app, "attention-worker", "Hold keys and values for an engine, and run attention for it",
