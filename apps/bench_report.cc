@@ -121,6 +121,7 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
   return {{"io", disk.io},
           {"direct", disk.direct},
           {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
+          {"wasted_fraction", ratio(disk.wasted_bytes, disk.bytes_read)},
           {"gb_per_s", gb_per_s},
           {"roof_gb_per_s", of_roof(roof.disk_gb_per_s)},
           {"roof_fraction", of_roof(gb_per_s / roof.disk_gb_per_s)},
@@ -128,6 +129,7 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
           {"wait_fraction", ratio(disk.wait_ns, ns)},
           {"hit_ratio", ratio(disk.hits, disk.hits + disk.misses)},
           {"prefetch_accuracy", ratio(disk.prefetched_used, disk.prefetched)},
+          {"neuron_fraction", ratio(disk.neurons_run, disk.neurons)},
           {"kept_bytes", disk.kept_bytes},
           {"cache_bytes", disk.cache_bytes}};
 }
@@ -140,9 +142,13 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                ? std::string()
                                : fmt::format(", {} of the disk's {:.2f} GB/s", percent(disk["roof_fraction"]),
                                              disk["roof_gb_per_s"].get<double>());
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n", "",
+  const std::string neurons = disk["neuron_fraction"].is_null()
+                                  ? std::string()
+                                  : fmt::format("; neurons computed {}, bytes wasted {}",
+                                                percent(disk["neuron_fraction"]), percent(disk["wasted_fraction"]));
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}\n", "",
              format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]));
+             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons);
 }
 
 }  // namespace

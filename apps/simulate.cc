@@ -366,8 +366,10 @@ void add_simulate_command(CLI::App& app) {
           ->allow_extra_args(false);
   flags->use.add_to(command, "simulate");
   command
-      ->add_option("--cost", flags->cost,
-                   "Cost model: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100 or mistral-7b-a100")
+      ->add_option(
+          "--cost", flags->cost,
+          "Cost model: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100, llama-7b-a10, "
+          "llama-7b-a10-2epyc, llama-7b-a10-4epyc or opt-13b-a100-4epyc")
       ->capture_default_str();
   command
       ->add_option("--nodes", flags->nodes,

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "models/model_builder.h"
+#include "models/neurons/neuron_mlp.h"
 #include "models/packed_cache.h"
 #include "tensor/locked_memory.h"
 
@@ -148,6 +149,9 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
     model_->packed_file_ = opened.file;
     packer.point_weights(placed->packed);
     model_->source_ = std::move(placed->source);
+    NeuronMlp* const neurons = model_->source_->neurons();
+    if (auto attached = neurons ? neurons->attach(*files_, *model_, table, pool) : Result<void>(); !attached.ok())
+      return labelled(attached.error());
     return {};
   };
   PackedCache::Check check{
