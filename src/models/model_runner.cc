@@ -7,6 +7,7 @@
 
 #include "models/background_packer.h"
 #include "models/blocks/early_exit.h"
+#include "models/npu/products.h"
 
 namespace millrace {
 namespace {
@@ -39,6 +40,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   MILLRACE_TRY(ForwardContext context,
                ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->pool_, options.limits));
   runner->context_.emplace(std::move(context));
+  if (options.limits.switches.npu) {
+    MILLRACE_TRY(runner->npu_, NpuProducts::create(model, kernels, runner->threads_, options.limits));
+  }
   runner->context_->first_kv_layer = options.first_layer;
   const int64_t vocab = std::max<int64_t>(1, model.spec().vocab);
   runner->most_read_rows_ =
@@ -69,6 +73,10 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
                                     {"activations", forward.activations},
                                     {"logits", forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));
+    memory.push_back(std::move(hold));
+  }
+  if (options.limits.switches.npu) {
+    MILLRACE_TRY(auto hold, MemoryHold::take(accounts, "NPU", NpuProducts::bytes(model, options.limits), advice));
     memory.push_back(std::move(hold));
   }
   if (const int64_t state = options.layout.state_bytes(); state > 0) {
@@ -131,6 +139,17 @@ void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks, in
   tables.resize(static_cast<size_t>(span.table + span.table_size), 0);
 }
 
+// A pass without rows of prompts runs as if there were no device.
+void ModelRunner::prepare_pass() {
+  finish_window_spans();
+  const bool runs = npu_ && npu_->begin(batch_);
+  if (std::exchange(npu_runs_, runs) == runs) return;
+  if (runs)
+    hooks().add(*npu_);
+  else
+    hooks().remove(*npu_);
+}
+
 // All but slots and tables is that of the first group.
 void ModelRunner::finish_window_spans() {
   for (auto& own : batch_.window_spans)
@@ -159,14 +178,14 @@ const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadP
 }
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
-  finish_window_spans();
+  prepare_pass();
   const Pass pass(*model_);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }
 
 void ModelRunner::forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&) {
-  finish_window_spans();
+  prepare_pass();
   const Pass pass(*model_);
   const int64_t width = model_->spec().width;
   known_.assign(known.size(), 0);
@@ -180,10 +199,13 @@ void ModelRunner::forward_known(int64_t layers, std::span<const float* const> kn
   if (unknown_.size() > 0) {
     adapters_.part();
     adapters_.keep(unknown_rows_);
+    if (npu_runs_) npu_->part();
+    if (npu_runs_) npu_->keep(unknown_rows_);
     model_->embed(unknown_, *context_);
     model_->run_layers(unknown_, 0, layers, *context_);
     model_->add_pending(unknown_.size(), *context_);
     adapters_.restore();
+    if (npu_runs_) npu_->restore();
     const float* from = context_->residual.as<float>();
     behind_.assign(from, from + unknown_.size() * width);
   }

@@ -24,6 +24,8 @@
 
 namespace millrace {
 
+class NpuProducts;  // models/npu/products.h
+
 struct RunnerOptions {
   std::shared_ptr<ThreadPool> threads;  // runners may share one
   KvLayout layout;
@@ -63,6 +65,7 @@ class ModelRunner {
   const ForwardContext& context() const { return *context_; }
   ForwardHooks& hooks() { return context_->hooks; }
   LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
+  const NpuProducts* npu() const { return npu_.get(); }  // null: no ForwardSwitches::npu
 
   // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where
   // the pool has further groups.
@@ -151,20 +154,20 @@ class ModelRunner {
     forward(turn);
   }
   void forward(const ThreadPool::Turn&) {  // for callers that hold the turn
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*model_);
     model_->forward(batch_, *context_);
   }
   // The first layers only: the residual [tokens, width] of all tokens. Not of the model's last layer.
   void forward_first(int64_t layers, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*model_);
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
   }
   // Runs the layers likewise, and stores the keys and values of the layer behind them.
   void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*model_);
     model_->embed(batch_, *context_);
     model_->run_layers(batch_, 0, layer, *context_);
@@ -177,7 +180,7 @@ class ModelRunner {
   // For a batch without output rows: runs the layers from `layer` on. `rows`: the output of the layers before them for
   // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*model_);
     model_->embed(batch_, *context_);  // for the rotations
     std::ranges::copy(rows, residual().begin());
@@ -214,6 +217,7 @@ class ModelRunner {
     BackgroundPacker* packing;
   };
 
+  void prepare_pass();
   void finish_window_spans();
   std::span<float> read_space();
 
@@ -224,6 +228,7 @@ class ModelRunner {
   KvPool* pool_ = nullptr;
   std::optional<ForwardContext> context_;
   LoraRows adapters_;
+  std::shared_ptr<NpuProducts> npu_;  // null: no ForwardSwitches::npu
   Batch batch_;
   Batch unknown_;                      // forward_known(): the tokens that run all layers,
   std::vector<int32_t> unknown_rows_;  // ... their indices,
@@ -232,6 +237,7 @@ class ModelRunner {
   int64_t most_read_rows_ = 1;
   const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
+  bool npu_runs_ = false;         // npu_ is a hook of the present pass
 };
 
 }  // namespace millrace

@@ -145,6 +145,7 @@ void add_kv_format(const KvFormats& formats, const std::string& text, Facts& fac
 
 void add_switches(const ForwardSwitches& switches, Facts& facts) {
   facts.add_if(switches.attention.unify, kUnifiedMax, "kernel unified_max");
+  facts.add_if(switches.npu != nullptr, kInt8Copies, "kernel npu");
   const AttentionPattern* pattern = switches.attention.pattern;
   if (!pattern) return;
   const std::string who = "attention " + pattern->text();

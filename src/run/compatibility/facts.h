@@ -78,6 +78,7 @@ inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 inline constexpr Fact kExits{"exit", "tokens leave the model before its last layer"};
 
 inline constexpr Fact kUnifiedMax{"kernel", "weighs scores relative to one maximum"};
+inline constexpr Fact kInt8Copies{"kernel", "holds int8 copies of the weights"};
 
 inline constexpr Fact kRecurrent{"model", "has recurrent layers"};
 inline constexpr Fact kLatent{"model", "has latent attention, whose values are parts of its keys"};

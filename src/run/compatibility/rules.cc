@@ -43,6 +43,8 @@ constexpr Rule kRules[] = {
     // Weights on the disk.
     {&kDocumentsApart, &kReadsWeights, "keys of documents outlive a pass in which a read may fail",
      "use weights=mapped or weights=resident, or send the documents without a context"},
+    {&kInt8Copies, &kReadsWeights, "it copies every matrix at the start, and weights on the disk do not stay in memory",
+     "use weights=resident"},
 
     // Drafters.
     {&kSkipsLayers, &kSharedKeys, "some of its layers read the keys of others, which a draft may skip", "use ngram"},
@@ -63,6 +65,7 @@ constexpr Rule kRules[] = {
     {&kDrafts, &kWholeTexts, "it predicts no tokens that could be drafted", "omit the drafter"},
     {&kEvicts, &kWholeTexts, kStoresNothing, "omit the evictor"},
     {&kExits, &kWholeTexts, "its result is the hidden states behind its last layer", "omit the exit"},
+    {&kInt8Copies, &kWholeTexts, "it samples no tokens to calibrate itself", "omit the switch"},
     {&kPattern, &kWholeTexts, "its tokens see all tokens of their text, before and behind them", "omit the pattern"},
     {&kEncodes, &kWholeTexts, kStoresNothing, "use f16"},
     {&kRowBlocks, &kWholeTexts, kStoresNothing, "use f16"},

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "models/npu/products.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
 #include "run/plan/state_slots.h"
@@ -166,6 +167,7 @@ Result<int64_t> CpuSetup::plan_memory() {
   memory.states = places_.states * layout_.state_bytes();
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
+  if (forward_.switches.npu) memory.npu = NpuProducts::bytes(model_, forward_);
   MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
@@ -200,7 +202,8 @@ void CpuSetup::set_limits() {
   limits.vocab = model_.spec().vocab;
   limits.gate_dims = model_.spec().gates.dims;
   limits.whole_prompts = model_.spec().encoder;
-  limits.prompts_apart = has_phase(runner.limits().switches.attention.pattern);
+  const ForwardSwitches& switches = runner.limits().switches;
+  limits.prompts_apart = has_phase(switches.attention.pattern) || switches.npu;
   limits.scratch_bytes = runner.context().bytes() + (executor_.draft_ ? executor_.draft_->scratch_bytes() : 0);
 }
 

@@ -210,6 +210,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"state cache", memory.state_cache},
                                                    {"evictor", memory.evictor},
                                                    {"drafter", memory.drafter},
+                                                   {"NPU", memory.npu},
                                                    {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
