@@ -47,6 +47,8 @@ void add_pattern_search_command(CLI::App& app);
 void add_budget_search_command(CLI::App& app);
 void add_document_search_command(CLI::App& app);
 void add_kv_levels_command(CLI::App& app);
+void add_npu_scales_command(CLI::App& app);
+void add_npu_plan_command(CLI::App& app);
 void add_centroids_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);

@@ -52,7 +52,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Measure", "bench perplexity compare exactness simulate replay trace lab"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
-     "document-search kv-levels train train-lab"},
+     "document-search kv-levels npu-scales npu-plan train train-lab"},
     {"Shell", "help version completion man"},
 };
 
@@ -79,7 +79,7 @@ constexpr AddCommands kOtherCommands[] = {
 #endif
     add_embed_command,         add_batch_command,          add_perplexity_command,    add_draft_search_command,
     add_window_search_command, add_pattern_search_command, add_budget_search_command, add_document_search_command,
-    add_kv_levels_command,     add_bench_command,          add_centroids_command,     add_trace_command,
+    add_kv_levels_command,     add_npu_scales_command,     add_npu_plan_command,      add_bench_command,          add_centroids_command,     add_trace_command,
     add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
     add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
     add_man_command,           add_help_commands,

@@ -18,6 +18,11 @@ Result<void> set_npu(const OptionValues& options, ForwardSwitches& switches) {
   npu->shadow = outliers == "shadow";
   npu->pruned = options.number("pruned");
   npu->channels = options.number("channels");
+  npu->threads = static_cast<int>(options.integer("threads"));
+  const std::string& order = options.text("order");
+  if (order != "out_of_order" && order != "in_order")
+    return Error::user("order: unknown '" + order + "'; out_of_order or in_order");
+  npu->order = order == "in_order" ? NpuOrder::in_order : NpuOrder::out_of_order;
   npu->file = options.text("scales");
   if (!npu->file.empty()) {
     MILLRACE_TRY(npu->scales, read_npu_scales(npu->file));

@@ -151,9 +151,9 @@ Result<std::map<NpuInput, NpuInputScale>> npu_input_scales(const std::map<NpuInp
     const auto found = scales.maxima.find(input);
     const bool fits = found != scales.maxima.end() && std::ssize(found->second) == cols;
     if (!fits)
-      return Error::user(fmt::format("kernel npu: {}: the calibration has no {} channels for {}; run millrace "
-                                     "npu-scales on this model",
-                                     options.file.empty() ? "own tokens" : options.file, cols, text_of(input)));
+      return Error::user(fmt::format("kernel npu: {}: {} does not have its {} channels; run millrace npu-scales on this "
+                                     "model",
+                                     text_of(input), options.file.empty() ? "the calibration" : options.file, cols));
     const auto [covered, largest] = covered_and_largest(found->second, options.channels);
     out[input] = {scale_for(largest), covered > 0 ? static_cast<double>(largest) / static_cast<double>(covered) : 1,
                   false,

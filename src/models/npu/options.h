@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "models/linear_id.h"
+#include "models/npu/schedule.h"
 
 namespace millrace {
 
@@ -33,6 +34,8 @@ struct NpuOptions {
   bool shadow = true;    // false: no outliers; the scale of every input covers its largest value
   double pruned = 0.85;  // fraction of the inputs, the least important ones, whose outliers are not computed
   double channels = 0.01;  // fraction of an input's channels that the calibration may find outliers in
+  int threads = 0;         // of the device's own group; 0: the pass's threads run the device's graphs, too
+  NpuOrder order = NpuOrder::out_of_order;  // with a group of its own
   std::string file;        // calibration; empty: the model is calibrated with tokens that it samples
   NpuScales scales;        // contents of `file`
 };

@@ -6,6 +6,9 @@
 //     residuals    --> float:  hot columns of the matrix        --> y +=
 //   rows of answers      the model's own products
 //
+// If the device has threads of its own (NpuOptions::threads), rounding, graphs and outliers of a product's chunks are
+// subgraphs on two groups of threads (groups.h).
+//
 // A row's bits depend on its inputs and the calibration alone: products are exact integers, and residuals are added in
 // the order of their channels, hot ones first. Not thread-safe; runs between a pass's parallel parts.
 #pragma once
@@ -18,6 +21,7 @@
 #include "models/forward_hooks.h"
 #include "models/forward_sizes.h"
 #include "models/npu/device.h"
+#include "models/npu/groups.h"
 #include "models/npu/matrices.h"
 
 namespace millrace {
@@ -73,23 +77,37 @@ class NpuProducts final : public LinearWrapper {
     const float* x = nullptr;
   };
 
-  NpuProducts(const KernelTable& kernels, std::shared_ptr<ThreadPool> pool);
+  // The chunks of one product that the buffers hold, and some of them.
+  struct Work {
+    const LinearCall& call;
+    const NpuMatrix& matrix;
+    std::span<const Piece> pieces;
+    int graph;
+  };
+
+  NpuProducts(const KernelTable& kernels, std::shared_ptr<ThreadPool> pool, std::unique_ptr<NpuGroups> groups);
   Result<void> allocate(const Model& model, const ForwardLimits& limits);
   void find_pieces();
   void own_products(const LinearCall& call, std::span<const Piece> pieces);
-  void encode(const LinearCall& call, const NpuMatrix& matrix, std::span<const Piece> pieces);
-  void run_chunks(const LinearCall& call, std::span<const Piece> pieces);
-  void add_shadows(const LinearCall& call, const NpuMatrix& matrix, std::span<const Piece> pieces);
-  void add_terms(const LinearCall& call, std::span<const Piece> pieces);
-  void add_cold(const LinearCall& call, const NpuMatrix& matrix, std::span<const Piece> pieces);
+  void place_rows(const Work& work);
+  void run_together(const Work& work, bool encoded);
+  void run_apart(const Work& work, bool encoded);
+  // Chunks [begin, end) of the work:
+  void encode(const Work& work, int64_t begin, int64_t end);
+  void run_graph(const Work& work, int64_t begin, int64_t end);
+  void add_shadows(const Work& work, int64_t begin, int64_t end);
+  void add_terms(const Work& work, int64_t begin, int64_t end);
+  void add_cold(const Work& work, int64_t begin, int64_t end);
 
   const KernelTable& kernels_;
   const Int8Kernels& int8_;
   std::shared_ptr<ThreadPool> pool_;
+  std::unique_ptr<NpuGroups> groups_;  // null: the pass's threads run the graphs
   NpuThreads device_;
   NpuMatrices matrices_;
   std::map<LinearId, int> graphs_;
   int64_t chunk_ = 0;
+  NpuOrder order_ = NpuOrder::out_of_order;
   int64_t chunks_at_once_ = 0;  // that the buffers hold
 
   std::vector<Place> places_, kept_, parted_;  // by row of the pass
@@ -102,7 +120,6 @@ class NpuProducts final : public LinearWrapper {
   std::vector<float*> outputs_;
   std::vector<std::vector<Int8Outlier>> outliers_;
   std::vector<std::vector<Int8Term>> terms_;
-  std::vector<NpuChunk> chunks_;
   std::vector<std::vector<Int8Outlier>> found_;  // by worker
   NpuCounts counts_;
 };
