@@ -79,10 +79,10 @@ constexpr AddCommands kOtherCommands[] = {
 #endif
     add_embed_command,         add_batch_command,          add_perplexity_command,    add_draft_search_command,
     add_window_search_command, add_pattern_search_command, add_budget_search_command, add_document_search_command,
-    add_kv_levels_command,     add_npu_scales_command,     add_npu_plan_command,      add_bench_command,          add_centroids_command,     add_trace_command,
-    add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
-    add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
-    add_man_command,           add_help_commands,
+    add_kv_levels_command,     add_npu_scales_command,     add_npu_plan_command,      add_bench_command,
+    add_centroids_command,     add_trace_command,          add_replay_command,        add_simulate_command,
+    add_lab_command,           add_compare_command,        add_exactness_command,     add_train_lab_command,
+    add_doctor_command,        add_completion_command,     add_man_command,           add_help_commands,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

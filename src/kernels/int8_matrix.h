@@ -1,5 +1,5 @@
-// Int8Matrix: a matrix of int8 levels with one scale, and its products with rows of int8 levels that have one scale, too
-// (W8A8, a scale for a tensor). Sums are exact int32 integers. So a product has the same bits on every instruction
+// Int8Matrix: a matrix of int8 levels with one scale, and its products with rows of int8 levels that have one scale,
+// too (W8A8, a scale for a tensor). Sums are exact int32 integers. So a product has the same bits on every instruction
 // set, for any number of threads, and for any other rows in the same call.
 //
 //   weight = scale * level      input = scale * level + residual      y = scales * (sum of level * level)
@@ -63,7 +63,7 @@ struct Int8Product {
   const int8_t* levels = nullptr;  // [tokens][int8_input_bytes(cols)]
   const int32_t* sums = nullptr;   // [tokens], Int8InputSum::sum
   int64_t tokens = 0;
-  float scale = 1;           // of the product: the matrix's scale times the inputs'
+  float scale = 1;            // of the product: the matrix's scale times the inputs'
   float* const* y = nullptr;  // [tokens] rows of matrix->rows floats; null: the row's result is not stored
 };
 

@@ -59,8 +59,8 @@ class Int8Matrices : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(Int8Matrices, ProductsAreExact) {
-  for (const auto& [rows, cols, tokens] : {std::array<int64_t, 3>{1, 1, 1}, {17, 5, 3}, {50, 64, 13}, {33, 131, 29},
-                                           {16, 300, 12}, {64, 1027, 7}}) {
+  for (const auto& [rows, cols, tokens] :
+       {std::array<int64_t, 3>{1, 1, 1}, {17, 5, 3}, {50, 64, 13}, {33, 131, 29}, {16, 300, 12}, {64, 1027, 7}}) {
     const auto weights = random_floats(rows * cols, 1, 0.5), x = random_floats(tokens * cols, 2, 3);
     const float weight_scale = 0.5f / 127, scale = 0.02f;  // some inputs exceed the levels
     const Int8Matrix matrix = matrix_of(weights, rows, cols, weight_scale);
@@ -68,8 +68,8 @@ TEST_P(Int8Matrices, ProductsAreExact) {
     std::vector<float> y(static_cast<size_t>(tokens * rows), -1);
     std::vector<float*> outputs;
     for (int64_t t = 0; t < tokens; ++t) outputs.push_back(t == 1 ? nullptr : y.data() + t * rows);
-    const Int8Product product{&matrix, inputs.levels.data(), inputs.sums.data(), tokens, scale * weight_scale,
-                              outputs.data()};
+    const Int8Product product{&matrix, inputs.levels.data(), inputs.sums.data(),
+                              tokens,  scale * weight_scale, outputs.data()};
     kernels().multiply(product, 0, (rows + 15) / 16);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t r = 0; r < rows; ++r) {
@@ -159,7 +159,7 @@ TEST_P(Int8Matrices, ShadowOutliersRestoreThePlantedChannels) {
     return std::sqrt(error / total);
   };
   EXPECT_LT(errors(1, true), 1e-3);
-  EXPECT_GT(errors(1, false), 1);               // cut at 127
+  EXPECT_GT(errors(1, false), 1);                // cut at 127
   EXPECT_GT(errors(10000.0f / 127, true), 0.1);  // one scale that covers the planted channels: nothing is cut
 }
 

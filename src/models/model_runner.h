@@ -64,7 +64,7 @@ class ModelRunner {
   ForwardContext& context() { return *context_; }
   const ForwardContext& context() const { return *context_; }
   ForwardHooks& hooks() { return context_->hooks; }
-  LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
+  LoraRows& adapters() { return adapters_; }             // reserve() before streams use one
   const NpuProducts* npu() const { return npu_.get(); }  // null: no ForwardSwitches::npu
 
   // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where

@@ -34,10 +34,8 @@ void expect_valid(const std::vector<NpuSubgraph>& subgraphs, const NpuTimeline& 
 
 TEST(NpuSchedule, TheNpuStallsLessOutOfOrder) {
   // Two chunks. In order, the float processor begins with a long subgraph that nothing on the NPU waits for.
-  const std::vector<NpuSubgraph> subgraphs = {{"long", false, 10, {}},
-                                              {"norm", false, 1, {}},
-                                              {"product", true, 8, {1}},
-                                              {"end", false, 1, {0, 2}}};
+  const std::vector<NpuSubgraph> subgraphs = {
+      {"long", false, 10, {}}, {"norm", false, 1, {}}, {"product", true, 8, {1}}, {"end", false, 1, {0, 2}}};
   const NpuTimeline in_order = schedule_subgraphs(subgraphs, NpuOrder::in_order);
   const NpuTimeline out_of_order = schedule_subgraphs(subgraphs, NpuOrder::out_of_order);
   expect_valid(subgraphs, in_order);

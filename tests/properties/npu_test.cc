@@ -203,7 +203,8 @@ TEST(Npu, ShadowOutliersRestorePlantedChannels) {
 TEST(Npu, ColdChannelsAreDecodedFromTheModel) {
   const auto model = npu_model(golden_model("llama3"));
   const auto exact = npu_logits(*model, "");
-  NpuScales low = sample_npu_scales(*model->parts().model, model->parts().kernels, std::make_shared<ThreadPool>(1)).value();
+  NpuScales low =
+      sample_npu_scales(*model->parts().model, model->parts().kernels, std::make_shared<ThreadPool>(1)).value();
   for (auto& [input, maxima] : low.maxima)
     for (float& value : maxima) value = 1e-3f;  // no channel is hot, and all inputs exceed their levels
   const auto path = std::filesystem::path(::testing::TempDir()) / ("npu_scales_" + std::to_string(getpid()));

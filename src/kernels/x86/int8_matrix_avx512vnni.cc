@@ -1,5 +1,5 @@
-// Kernels of Int8Matrix for AVX-512 with VNNI. A step multiplies four columns of 32 rows by up to 12 tokens. Weights are
-// the unsigned operand, so that a token's four levels are one broadcast word and its correction is one number.
+// Kernels of Int8Matrix for AVX-512 with VNNI. A step multiplies four columns of 32 rows by up to 12 tokens. Weights
+// are the unsigned operand, so that a token's four levels are one broadcast word and its correction is one number.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -23,12 +23,11 @@ constexpr int64_t kTileTokens = 12;
   const __mmask16 huge = _mm512_cmp_ps_mask(_mm512_mul_ps(x, inverse), _mm512_set1_ps(127), _CMP_GT_OQ);
   const __m512i clamped = _mm512_max_epi32(_mm512_min_epi32(rounded, top), bottom);
   const __m512i level = _mm512_mask_mov_epi32(clamped, huge & _mm512_cmplt_epi32_mask(rounded, bottom), top);
-  const __mmask16 outside =
-      valid & (_mm512_cmpgt_epi32_mask(rounded, top) | _mm512_cmplt_epi32_mask(rounded, bottom));
+  const __mmask16 outside = valid & (_mm512_cmpgt_epi32_mask(rounded, top) | _mm512_cmplt_epi32_mask(rounded, bottom));
   if (outside && input.outliers) {
     alignas(64) float residuals[16];
-    const __m512 kept = _mm512_mask_sub_ps(limit, _mm512_cmplt_epi32_mask(level, _mm512_setzero_si512()),
-                                           _mm512_setzero_ps(), limit);
+    const __m512 kept =
+        _mm512_mask_sub_ps(limit, _mm512_cmplt_epi32_mask(level, _mm512_setzero_si512()), _mm512_setzero_ps(), limit);
     _mm512_store_ps(residuals, _mm512_sub_ps(x, kept));
     for (uint32_t left = outside; left; left &= left - 1) {
       const int at = std::countr_zero(left);

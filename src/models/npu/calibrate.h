@@ -26,6 +26,7 @@ class NpuCalibration final : public ForwardObserver {
 // Calibrates with tokens that the model samples itself, from random first tokens (Liu et al., 2023, "LLM-QAT", takes
 // training data from a model this way). Deterministic for any number of threads. Errors: unsupported (a model without
 // logits), resource.
-Result<NpuScales> sample_npu_scales(const Model& model, const KernelTable& kernels, std::shared_ptr<ThreadPool> threads);
+Result<NpuScales> sample_npu_scales(const Model& model, const KernelTable& kernels,
+                                    std::shared_ptr<ThreadPool> threads);
 
 }  // namespace millrace

@@ -41,12 +41,12 @@ class PromptGraph {
     return static_cast<int32_t>(out_.size()) - 1;
   }
 
-  // Norms, activations, sums and rounding of rows with so many floats.
+  // Returns the seconds of norms, activations, sums and rounding that read and write `floats` floats of each row.
   double row_seconds(int64_t rows, int64_t floats) const {
     return 4.0 * static_cast<double>(rows * floats) / machine_.float_bytes;
   }
 
-  // Whether the input has shadow outliers: the plan's fraction of all inputs, spread evenly.
+  // Returns true if the input has shadow outliers. The plan's fraction of all inputs has them, spread evenly.
   bool has_shadow(int64_t layer, int site) const {
     const double kept = 1 - plan_.pruned;
     const auto before = static_cast<double>(layer * kSitesOfLayer + site);
@@ -61,22 +61,20 @@ class PromptGraph {
     Numbers out = {add(name, true, seconds, {after})};
     if (has_shadow(layer, site)) {
       const double products = plan_.channels * static_cast<double>(rows * inputs * outputs);
-      out.push_back(add(name + " (outliers)", false,
-                        machine_.shadow_start_seconds + products / machine_.float_products, {after}));
+      out.push_back(add(name + " (outliers)", false, machine_.shadow_start_seconds + products / machine_.float_products,
+                        {after}));
     }
     return out;
   }
 
-  void add_layer(const std::string& at, int64_t layer, int64_t rows, int64_t before, int32_t& attended,
-                 Numbers& last) {
+  void add_layer(const std::string& at, int64_t layer, int64_t rows, int64_t before, int32_t& attended, Numbers& last) {
     const NpuTransformer& m = model_;
     const int32_t norm = add(at + "norm", false, row_seconds(rows, 4 * m.width), last);
-    Numbers after =
-        add_products(at + "QKV", layer, 0, rows, m.width, m.q_width + 2 * m.kv_width, norm);
+    Numbers after = add_products(at + "QKV", layer, 0, rows, m.width, m.q_width + 2 * m.kv_width, norm);
     if (attended >= 0) after.push_back(attended);  // keys of earlier chunks
     const auto pairs = static_cast<double>(rows) * (static_cast<double>(before) + static_cast<double>(rows) / 2);
-    const double attention = 2 * pairs * static_cast<double>(m.q_width) / machine_.float_products +
-                             row_seconds(rows, 3 * m.q_width);
+    const double attention =
+        2 * pairs * static_cast<double>(m.q_width) / machine_.float_products + row_seconds(rows, 3 * m.q_width);
     attended = add(at + "attention", false, attention, std::move(after));
     after = add_products(at + "output", layer, 1, rows, m.q_width, m.width, attended);
     const int32_t middle = add(at + "norm of the MLP", false, row_seconds(rows, 5 * m.width), std::move(after));

@@ -14,15 +14,15 @@
 namespace millrace {
 
 struct NpuMachine {
-  double npu_products = 2.4e12;      // int8 multiply-adds in a second, of many rows
-  double npu_half_rows = 320;        // rows at which half of them are reached
-  double npu_start_seconds = 0.25e-3;  // of a subgraph
+  double npu_products = 2.4e12;            // int8 multiply-adds in a second, of many rows
+  double npu_half_rows = 320;              // rows at which half of them are reached
+  double npu_start_seconds = 0.25e-3;      // overhead of a subgraph
   double prepare_weight_seconds = 5.9e-9;  // building and optimizing graphs, for each weight
-  double group_factor = 9;           // time of a product with group scales, as a multiple
-  double cpu_int8_products = 6.4e10;  // int8 multiply-adds of the processor in a second, for products without an NPU
-  double float_products = 1.2e11;    // float multiply-adds of the processor in a second
-  double float_bytes = 1.5e10;       // bytes of rows that it reads and writes in a second
-  double shadow_start_seconds = 1e-3;  // of waiting for each other and merging, for each input with outliers
+  double group_factor = 9;                 // time of a product with group scales, as a multiple
+  double cpu_int8_products = 6.4e10;   // int8 multiply-adds of the processor in a second, for products without an NPU
+  double float_products = 1.2e11;      // float multiply-adds of the processor in a second
+  double float_bytes = 1.5e10;         // bytes of rows that it reads and writes in a second
+  double shadow_start_seconds = 1e-3;  // overhead of waiting and merging, for each input with outliers
 };
 
 class NpuModel final : public NpuDevice {
@@ -44,7 +44,7 @@ struct NpuTransformer {
   int64_t layers = 0, width = 0, q_width = 0, kv_width = 0, hidden = 0;
   bool gated = true;
 
-  int64_t weights() const;  // of all matrices of the layers
+  int64_t weights() const;  // number of weights in all layers
 };
 
 // How a prompt runs; each technique of the paper adds to the one before it.
@@ -61,7 +61,7 @@ struct NpuPlan {
 std::vector<NpuSubgraph> npu_subgraphs(const NpuTransformer& model, const NpuPlan& plan, const NpuModel& npu);
 
 struct NpuPrefill {
-  std::string name;  // "+ out of order"
+  std::string name;            // "+ out of order"
   double prepare_seconds = 0;  // within the prompt's time
   NpuTimeline timeline;
 

@@ -18,7 +18,7 @@
 namespace millrace {
 
 struct NpuShape {
-  int64_t rows = 0;     // of inputs: tokens of a chunk
+  int64_t rows = 0;     // rows of inputs: tokens of a chunk
   int64_t inputs = 0;   // columns of the matrix
   int64_t outputs = 0;  // rows of the matrix
 };
@@ -51,7 +51,7 @@ class NpuThreads final : public NpuDevice {
   double prepare_seconds(const NpuShape&) const override { return 0; }  // weights are packed before
   double run_seconds(const NpuShape& shape) const override;
 
-  // Returns the number of the graph. `matrix` must outlive the device. `input_scale`: of a level of the inputs.
+  // Returns the number of the graph. `matrix` must outlive the device. `input_scale`: value of one level of the inputs.
   int prepare(const Int8Matrix& matrix, int64_t rows, float input_scale);
   int64_t graphs() const { return std::ssize(graphs_); }
   // Runs the graph for each of the chunks.

@@ -37,7 +37,7 @@ class NpuGroups {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  SubgraphQueue* queue_ = nullptr;  // of the present call; null: there is none
+  SubgraphQueue* queue_ = nullptr;  // queue of the present call; null: there is none
   const std::function<void(int32_t)>* body_ = nullptr;
   bool device_runs_ = false;  // the device's thread works for the present call
   bool stop_ = false;

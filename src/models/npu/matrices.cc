@@ -33,8 +33,7 @@ NpuInput input_of(const LinearId& id) {
 }
 
 std::string text_of(const NpuInput& input) {
-  constexpr const char* kSites[] = {"attn_in", "attn_out", "ffn_in", "ffn_out"};
-  return fmt::format("layer {}, {}", input.layer, kSites[static_cast<size_t>(input.site)]);
+  return fmt::format("layer {}, {}", input.layer, kNpuSiteNames[input.site]);
 }
 
 // The largest channel but the hottest ones, and the largest one.
@@ -112,8 +111,10 @@ std::map<LinearId, const Weight*> NpuMatrices::eligible(const Model& model) {
   for (int64_t i = 0; i < model.spec().layer_count(); ++i) {
     const LayerWeights& layer = model.layer(i);
     const LinearId id{.layer = static_cast<int32_t>(i)};
-    for (const auto& [kind, weight] : {std::pair(LinearKind::q, &layer.q), {LinearKind::k, &layer.k},
-                                       {LinearKind::v, &layer.v}, {LinearKind::output, &layer.output}})
+    for (const auto& [kind, weight] : {std::pair(LinearKind::q, &layer.q),
+                                       {LinearKind::k, &layer.k},
+                                       {LinearKind::v, &layer.v},
+                                       {LinearKind::output, &layer.output}})
       if (is_eligible(*weight)) out[id.of(kind)] = weight;
     add_mlp(layer.mlp, id, out);
     add_mlp(layer.shared, {.layer = id.layer, .expert = LinearId::kShared}, out);
@@ -151,13 +152,13 @@ Result<std::map<NpuInput, NpuInputScale>> npu_input_scales(const std::map<NpuInp
     const auto found = scales.maxima.find(input);
     const bool fits = found != scales.maxima.end() && std::ssize(found->second) == cols;
     if (!fits)
-      return Error::user(fmt::format("kernel npu: {}: {} does not have its {} channels; run millrace npu-scales on this "
-                                     "model",
-                                     text_of(input), options.file.empty() ? "the calibration" : options.file, cols));
+      return Error::user(
+          fmt::format("kernel npu: {}: {} does not have its {} channels; run millrace npu-scales on this "
+                      "model",
+                      text_of(input), options.file.empty() ? "the calibration" : options.file, cols));
     const auto [covered, largest] = covered_and_largest(found->second, options.channels);
-    out[input] = {scale_for(largest), covered > 0 ? static_cast<double>(largest) / static_cast<double>(covered) : 1,
-                  false,
-                  {}};
+    out[input] = {
+        scale_for(largest), covered > 0 ? static_cast<double>(largest) / static_cast<double>(covered) : 1, false, {}};
   }
   if (options.shadow) choose_shadows(out, scales, options);
   return out;

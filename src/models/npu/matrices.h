@@ -21,7 +21,7 @@ namespace millrace {
 
 // Static properties of one input.
 struct NpuInputScale {
-  float scale = 1;           // of a level
+  float scale = 1;           // value of one level
   double importance = 1;     // largest channel, as a multiple of what the levels of all but the hot ones cover
   bool shadow = false;       // outliers are computed
   std::vector<int32_t> hot;  // hot channels, ascending; empty without outliers

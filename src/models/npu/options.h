@@ -1,4 +1,5 @@
-// NpuOptions: options of the kernel switch `npu` (kernel_switches/npu.cc), and NpuScales: what its calibration measured.
+// NpuOptions: options of the kernel switch `npu` (kernel_switches/npu.cc), and NpuScales: what its calibration
+// measured.
 #pragma once
 
 #include <compare>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_table.h"
 #include "base/result.h"
 #include "models/linear_id.h"
 #include "models/npu/schedule.h"
@@ -15,6 +17,8 @@ namespace millrace {
 
 // Inputs that matrices of a layer share: Q, K and V; the output of attention; gate and up; down.
 enum class NpuSite : uint8_t { attention_in, attention_out, mlp_in, mlp_out };
+
+inline constexpr EnumNames<NpuSite> kNpuSiteNames("attn_in", "attn_out", "ffn_in", "ffn_out");
 
 struct NpuInput {
   int32_t layer = 0;
@@ -30,14 +34,14 @@ struct NpuScales {
 };
 
 struct NpuOptions {
-  int64_t chunk = 256;   // rows of a graph
-  bool shadow = true;    // false: no outliers; the scale of every input covers its largest value
-  double pruned = 0.85;  // fraction of the inputs, the least important ones, whose outliers are not computed
+  int64_t chunk = 256;     // rows of a graph
+  bool shadow = true;      // false: no outliers; the scale of every input covers its largest value
+  double pruned = 0.85;    // fraction of the inputs, the least important ones, whose outliers are not computed
   double channels = 0.01;  // fraction of an input's channels that the calibration may find outliers in
-  int threads = 0;         // of the device's own group; 0: the pass's threads run the device's graphs, too
+  int threads = 0;         // threads of the device's own group; 0: the pass's threads run the device's graphs, too
   NpuOrder order = NpuOrder::out_of_order;  // with a group of its own
-  std::string file;        // calibration; empty: the model is calibrated with tokens that it samples
-  NpuScales scales;        // contents of `file`
+  std::string file;                         // calibration; empty: the model is calibrated with tokens that it samples
+  NpuScales scales;                         // contents of `file`
 };
 
 // Sets the input of a matrix. Returns false if no graph computes matrices of this kind.

@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kOwnRows = 64;       // of answers, multiplied together
-constexpr int64_t kStripRows = 256;    // of a matrix, to which a thread adds columns
-constexpr int64_t kColdColumns = 64;   // decoded together
+constexpr int64_t kOwnRows = 64;      // of answers, multiplied together
+constexpr int64_t kStripRows = 256;   // of a matrix, to which a thread adds columns
+constexpr int64_t kColdColumns = 64;  // decoded together
 
 int64_t widest_input(const std::map<LinearId, const Weight*>& weights) {
   int64_t widest = 0;
@@ -187,9 +187,9 @@ void NpuProducts::own_products(const LinearCall& call, std::span<const Piece> pi
   for (const Piece& piece : pieces)
     for (int64_t at = 0; at < piece.count; at += kOwnRows) {
       const int64_t count = std::min(kOwnRows, piece.count - at), first = piece.begin + at;
-      const ActivationRows rows = encode_activations(kernels_, *pool_, weight.format->activation,
-                                                     call.in.x + first * weight.cols, weight.cols, count, weight.cols,
-                                                     own_rows_.data());
+      const ActivationRows rows =
+          encode_activations(kernels_, *pool_, weight.format->activation, call.in.x + first * weight.cols, weight.cols,
+                             count, weight.cols, own_rows_.data());
       linear(*pool_, weight, rows, call.y + first * weight.rows, weight.rows);
     }
 }
@@ -203,8 +203,7 @@ void NpuProducts::place_rows(const Work& work) {
   for (size_t p = 0; p < work.pieces.size(); ++p) {
     const Piece& piece = work.pieces[p];
     for (int64_t row = piece.begin; row < piece.begin + piece.count; ++row) {
-      const size_t at =
-          p * static_cast<size_t>(chunk_) + static_cast<size_t>(places_[static_cast<size_t>(row)].offset);
+      const size_t at = p * static_cast<size_t>(chunk_) + static_cast<size_t>(places_[static_cast<size_t>(row)].offset);
       row_at_[at] = row;
       outputs_[at] = call.y + row * call.in.weight.rows;
     }
@@ -230,8 +229,8 @@ void NpuProducts::encode(const Work& work, int64_t begin, int64_t end) {
       return;
     }
     Int8Outlier* const found = found_[static_cast<size_t>(worker)].data();
-    const Int8InputSum sum = int8_.encode(
-        {call.in.x + row_at_[index] * cols, cols, scale.scale, levels, scale.shadow ? found : nullptr});
+    const Int8InputSum sum =
+        int8_.encode({call.in.x + row_at_[index] * cols, cols, scale.scale, levels, scale.shadow ? found : nullptr});
     sums_[index] = sum.sum;
     outliers_[index].assign(found, found + sum.outliers);
   });

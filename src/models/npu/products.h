@@ -1,5 +1,5 @@
-// NpuProducts: the products of prompts on an int8 device, with outliers computed in float in its shadow (Xu et al., 2024,
-// "Fast On-device LLM Inference with NPUs", llm.npu). A hook of the passes that have rows of prompts.
+// NpuProducts: the products of prompts on an int8 device, with outliers computed in float in its shadow (Xu et al.,
+// 2024, "Fast On-device LLM Inference with NPUs", llm.npu). A hook of the passes that have rows of prompts.
 //
 //   rows of a prompt     0 ............ 255 | 256 ............ 511 | 512 ... 530 0 0 0 0     chunks at multiples of 256
 //     levels       --> device: the matrix's graph, once a chunk --> y
@@ -26,10 +26,10 @@
 
 namespace millrace {
 
-// What passes have run since the start. A fraction of `outliers` has columns that were decoded from the model's file.
+// Sums over all passes.
 struct NpuCounts {
-  int64_t runs = 0;      // of graphs
-  int64_t rows = 0;      // of inputs, in these runs
+  int64_t runs = 0;      // runs of graphs
+  int64_t rows = 0;      // rows of inputs in these runs
   int64_t padding = 0;   // rows that were padding
   int64_t outliers = 0;  // residuals
   int64_t cold = 0;      // residuals of other than hot channels
@@ -64,9 +64,9 @@ class NpuProducts final : public LinearWrapper {
  private:
   // The place of a row of the batch.
   struct Place {
-    int64_t chunk = -1;   // of the prompt; -1: a row of an answer
-    int32_t stream = 0;   // span of the batch
-    int32_t offset = 0;   // row of the chunk
+    int64_t chunk = -1;  // number of the prompt's chunk; -1: a row of an answer
+    int32_t stream = 0;  // span of the batch
+    int32_t offset = 0;  // row of the chunk
   };
   // Consecutive rows of the batch in one chunk, or consecutive rows of answers.
   struct Piece {

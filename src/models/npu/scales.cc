@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 
-#include "base/enum_table.h"
 #include "base/json_text.h"
 #include "base/pending_file.h"
 #include "kernels/int8_matrix.h"
@@ -20,7 +19,6 @@ using ScalesJson = nlohmann::ordered_json;
 
 constexpr const char* kScalesKind = "millrace NPU scales";
 constexpr int64_t kMaxScalesBytes = 256 << 20;
-constexpr EnumNames<NpuSite> kSiteNames("attn_in", "attn_out", "ffn_in", "ffn_out");
 constexpr int64_t kMaxLayers = 4096;
 
 Result<std::string> read_scales_text(const std::string& path) {
@@ -53,7 +51,7 @@ Result<void> add_input(const ScalesJson& json, NpuScales& scales) {
   if (!json.is_object()) return Error::corrupt("expected an object");
   const ScalesJson layer = json.value("layer", ScalesJson()), name = json.value("input", ScalesJson());
   if (!layer.is_number_integer() || layer < 0 || layer >= kMaxLayers) return Error::corrupt("layer: expected a number");
-  const auto site = name.is_string() ? kSiteNames.find(name.get<std::string>()) : std::nullopt;
+  const auto site = name.is_string() ? kNpuSiteNames.find(name.get<std::string>()) : std::nullopt;
   if (!site) return Error::corrupt("input: expected attn_in, attn_out, ffn_in or ffn_out");
   const bool shared = json.value("shared", ScalesJson()) == true;
   MILLRACE_TRY(auto maxima, maxima_of(json.value("maxima", ScalesJson())));
@@ -96,7 +94,7 @@ Result<NpuScales> read_npu_scales(const std::string& path) {
 Result<void> write_npu_scales(const std::string& path, const NpuScales& scales, const std::string& model) {
   ScalesJson inputs = ScalesJson::array();
   for (const auto& [input, maxima] : scales.maxima) {
-    ScalesJson one = {{"layer", input.layer}, {"input", kSiteNames[input.site]}};
+    ScalesJson one = {{"layer", input.layer}, {"input", kNpuSiteNames[input.site]}};
     if (input.expert == LinearId::kShared) one["shared"] = true;
     one["maxima"] = maxima;
     inputs.push_back(std::move(one));

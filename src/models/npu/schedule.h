@@ -1,4 +1,4 @@
-// Schedules of subgraphs on two processors: an NPU, which runs integer products, and the float processor beside it (Xu
+// Schedules of subgraphs on two processors: an NPU, which runs integer products, and the float processor next to it (Xu
 // et al., 2024, "Fast On-device LLM Inference with NPUs", section 3.4). Each runs one subgraph at a time. SubgraphQueue
 // decides; schedule_subgraphs() follows it in virtual time, and NpuGroups (groups.h) on threads. Not thread-safe.
 #pragma once
@@ -26,7 +26,7 @@ enum class NpuOrder : uint8_t {
 // Subgraphs that have not started, and what each one waits for.
 //
 // C is how much a subgraph reduces the NPU's stalls: for a float subgraph, the seconds of the NPU's subgraphs that its
-// end makes ready; for a subgraph of the NPU, minus its own seconds. Of equal ones the first is taken.
+// end makes ready; for a subgraph of the NPU, minus its own seconds. The first of equal ones is taken.
 class SubgraphQueue {
  public:
   // `subgraphs` must outlive the queue.
@@ -46,7 +46,7 @@ class SubgraphQueue {
   NpuOrder order_;
   std::vector<int64_t> waits_for_;  // by subgraph: predecessors that have not ended
   std::vector<std::vector<int32_t>> followers_;
-  std::array<std::vector<int32_t>, 2> queues_;  // of the float processor and of the NPU, in the order of the list
+  std::array<std::vector<int32_t>, 2> queues_;  // for the float processor and the NPU, in the order of the list
 };
 
 struct NpuTimeline {
