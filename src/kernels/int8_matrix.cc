@@ -36,8 +36,9 @@ void store_int8_row(int64_t row, const float* values, Int8Matrix& matrix) {
 const Int8Kernels& int8_kernels([[maybe_unused]] Isa isa) {
   static const Int8Kernels reference = int8_kernels_ref();
 #if defined(__x86_64__)
-  static const Int8Kernels avx512vnni = int8_kernels_avx512vnni();
+  static const Int8Kernels avx2 = int8_kernels_avx2(), avx512vnni = int8_kernels_avx512vnni();
   if (isa.has(Feature::avx512) && isa.has(Feature::avx512_vnni)) return avx512vnni;
+  if (isa.has(Feature::avx2)) return avx2;
 #endif
   return reference;
 }

@@ -63,7 +63,7 @@ struct Int8Product {
   const int8_t* levels = nullptr;  // [tokens][int8_input_bytes(cols)]
   const int32_t* sums = nullptr;   // [tokens], Int8InputSum::sum
   int64_t tokens = 0;
-  float scale = 1;            // of the product: the matrix's scale times the inputs'
+  float scale = 1;            // scale of the product: the matrix's scale times the inputs'
   float* const* y = nullptr;  // [tokens] rows of matrix->rows floats; null: the row's result is not stored
 };
 
@@ -85,6 +85,7 @@ const Int8Kernels& int8_kernels(Isa isa);
 
 // The kernels of each file, for int8_kernels().
 Int8Kernels int8_kernels_ref();
+Int8Kernels int8_kernels_avx2();
 Int8Kernels int8_kernels_avx512vnni();
 
 }  // namespace millrace

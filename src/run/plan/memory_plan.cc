@@ -210,11 +210,14 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"state cache", memory.state_cache},
                                                    {"evictor", memory.evictor},
                                                    {"drafter", memory.drafter},
-                                                   {"NPU", memory.npu},
                                                    {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));
+    holds.push_back(std::move(hold));
+  }
+  if (memory.npu > 0) {
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, "NPU", memory.npu, kAdvice));
     holds.push_back(std::move(hold));
   }
   if (memory.states > 0) {
