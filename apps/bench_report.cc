@@ -120,6 +120,8 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
   };
   return {{"io", disk.io},
           {"direct", disk.direct},
+          {"depth", disk.depth},
+          {"pages", disk.pages},
           {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
           {"gb_per_s", gb_per_s},
           {"roof_gb_per_s", of_roof(roof.disk_gb_per_s)},
@@ -140,9 +142,12 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                ? std::string()
                                : fmt::format(", {} of the disk's {:.2f} GB/s", percent(disk["roof_fraction"]),
                                              disk["roof_gb_per_s"].get<double>());
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n", "",
-             format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]));
+  fmt::print(
+      "{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}; {} "
+      "reads in flight, pages {}\n",
+      "", format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
+      percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]),
+      disk["depth"].get<int64_t>(), disk["pages"].get<std::string>());
 }
 
 }  // namespace

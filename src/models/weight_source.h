@@ -82,6 +82,8 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
+  int64_t depth = 0;            // reads in flight, at most
+  std::string_view pages = {};  // where units find pages: "moved" from others, or "allocated"
   int64_t bytes_read = 0;       // bytes read after the start
   int64_t reads = 0;            // units: layers or experts
   int64_t hits = 0;             // units that were in memory when a pass needed them
@@ -132,6 +134,8 @@ class WeightSource {
   // none. Then the weights of layers without their routed experts are always in memory.
   virtual int64_t router_guesses() const { return 0; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+  // Asked after each pass: an error if leased weights were not those of the file, which no lease could notice.
+  virtual Result<void> damage() const { return {}; }
 
  private:
   friend class WeightLease;
