@@ -93,6 +93,7 @@ ModelRunner::Pass::~Pass() {
 Result<void> ModelRunner::take_failure() {
   context_->failed = false;
   if (auto error = std::exchange(context_->read_error, {})) return *std::move(error);
+  if (const WeightSource* source = model_->source()) return source->damage();
   return {};
 }
 
