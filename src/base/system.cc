@@ -23,6 +23,7 @@
 #include <malloc.h>
 #include <sched.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #elif defined(__APPLE__)
 #include <pthread.h>
@@ -270,6 +271,20 @@ bool read_process_figures(ProcessFigures& out) {
   return true;
 #else
   return false;
+#endif
+}
+
+std::string program_path() {
+  std::error_code failed;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) return path.string();
+  const std::vector<std::string> arguments = process_arguments();
+  return arguments.empty() ? "" : arguments.front();
+}
+
+void end_with_parent() {
+#if defined(__linux__)
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
 }
 

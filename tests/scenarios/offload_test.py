@@ -7,6 +7,7 @@ Usage: offload_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -48,6 +49,15 @@ class Larger(unittest.TestCase):
             code, _, message, _ = run(*flags, "weights=stream:memory=1M")
             self.assertEqual(code, 5, message)
             self.assertIn("weights stream: ", message)
+            self.assertNotIn("is enough for the weights", message)  # the option forbids it
+            small = (*common, "--memory", "120MB", "--batch-tokens", "128", "--use", "weights=stream")
+            code, _, message, _ = run(*small)
+            self.assertEqual(code, 5, message)
+            enough = re.search(r"--memory (\d+MB) is enough for the weights", message)
+            self.assertTrue(enough, message)
+            code, _, message, _ = run(*common, "--memory", enough[1], "--batch-tokens", "128", "--use", "weights=stream")
+            self.assertNotIn("weights stream: ", message)
+            self.assertIn(code, (0, 5), message)  # keys and values may need more, and say how much
 
 
 class Faults(unittest.TestCase):
