@@ -120,6 +120,8 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
   };
   return {{"io", disk.io},
           {"direct", disk.direct},
+          {"depth", disk.depth},
+          {"pages", disk.pages},
           {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
           {"wasted_fraction", ratio(disk.wasted_bytes, disk.bytes_read)},
           {"gb_per_s", gb_per_s},
@@ -146,9 +148,14 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                   ? std::string()
                                   : fmt::format("; neurons computed {}, bytes wasted {}",
                                                 percent(disk["neuron_fraction"]), percent(disk["wasted_fraction"]));
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}\n", "",
+  const std::string pages = disk["pages"].get<std::string>();
+  const std::string way = pages.empty()
+                              ? std::string()
+                              : fmt::format("; {} reads in flight, pages {}", disk["depth"].get<int64_t>(), pages);
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}{}\n", "",
              format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons);
+             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons,
+             way);
 }
 
 }  // namespace

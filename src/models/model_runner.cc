@@ -125,6 +125,7 @@ Result<void> ModelRunner::take_failure() {
   context_->failed = false;
   if (workers_) MILLRACE_TRY_VOID(workers_->take_failure());
   if (auto error = std::exchange(context_->read_error, {})) return *std::move(error);
+  if (const WeightSource* source = model_->source()) return source->damage();
   return {};
 }
 

@@ -83,6 +83,8 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
+  int64_t depth = 0;            // reads in flight, at most
+  std::string_view pages = {};  // where units find pages: "moved" from others, or "allocated"
   int64_t bytes_read = 0;       // bytes read after the start
   int64_t wasted_bytes = 0;     // ... of which no weight was needed, because reads are whole pages
   int64_t reads = 0;            // units: layers or experts
@@ -138,6 +140,8 @@ class WeightSource {
   // Computes the dense MLPs neuron by neuron (models/neurons/neuron_mlp.h); null: passes multiply whole matrices.
   virtual NeuronMlp* neurons() const { return nullptr; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+  // Asked after each pass: an error if leased weights were not those of the file, which no lease could notice.
+  virtual Result<void> damage() const { return {}; }
 
  private:
   friend class WeightLease;

@@ -96,6 +96,28 @@ class Faults(unittest.TestCase):
                     failed = [line for line in metrics.splitlines() if line.startswith("millrace_weight_reads_failed_total")]
                     self.assertGreaterEqual(float(failed[0].split()[-1]), 2)
 
+    def test_a_mapped_file_that_is_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+            with server_process.Server(BINARY, "-m", model, "--use", "weights=mapped", "--no-prefix-cache") as server:
+                self.assertEqual(self.ask(server)[0], 200)
+                os.truncate(model + ".millrace-packed", (2 << 20) + 4096)
+                for _ in range(2):
+                    status, text = self.ask(server)
+                    self.assertGreaterEqual(status, 500)
+                    self.assertIn("weights can no longer be read", text)
+                self.assertEqual(server.ask("GET", "/v1/models")[0], 200)
+
+    def test_a_file_that_is_removed_stays_open(self):
+        for weights in ("weights=stream:resident=0", "weights=mapped"):
+            with self.subTest(weights=weights), tempfile.TemporaryDirectory() as folder:
+                model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+                with server_process.Server(BINARY, "-m", model, "--use", weights, "--no-prefix-cache") as server:
+                    wanted = self.ask(server)
+                    self.assertEqual(wanted[0], 200)
+                    os.remove(model + ".millrace-packed")
+                    self.assertEqual(self.ask(server), wanted)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

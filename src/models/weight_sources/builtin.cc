@@ -13,12 +13,13 @@ constexpr const char* kPlaceHelp =
 
 // Appends the options that all sources reading from the disk share.
 std::vector<OptionSpec> with_disk_options(std::vector<OptionSpec> own) {
-  own.insert(own.end(),
-             {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},
-              {"place", Type::text, "", 0, 0, kPlaceHelp},
-              {"lock", Type::boolean, "false", 0, 0, "lock the weights that stay in memory (mlock)"},
-              {"depth", Type::integer, "16", 1, 64, "reads of at most 1 MiB in flight"},
-              {"timeout", Type::number, "60", 0.001, 3600, "seconds that a step waits for weights before it fails"}});
+  own.insert(
+      own.end(),
+      {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},
+       {"place", Type::text, "", 0, 0, kPlaceHelp},
+       {"lock", Type::boolean, "false", 0, 0, "lock the weights that stay in memory (mlock)"},
+       {"depth", Type::integer, "0", 0, 64, "reads of at most 1 MiB in flight; 0: measured by the reads of the start"},
+       {"timeout", Type::number, "60", 0.001, 3600, "seconds that a step waits for weights before it fails"}});
   return own;
 }
 
