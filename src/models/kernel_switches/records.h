@@ -12,5 +12,6 @@ extern const KernelSwitch kGemv;
 extern const KernelSwitch kNpu;
 extern const KernelSwitch kSharedPrefix;
 extern const KernelSwitch kUnifiedMax;
+extern const KernelSwitch kFastDecode;
 
 }  // namespace millrace

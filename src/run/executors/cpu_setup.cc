@@ -7,6 +7,7 @@
 
 #include "attention/pattern_layers.h"
 #include "models/npu/products.h"
+#include "models/two_batches.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
 #include "run/plan/state_slots.h"
@@ -168,6 +169,8 @@ Result<int64_t> CpuSetup::plan_memory() {
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
   if (forward_.switches.npu) memory.npu = NpuProducts::bytes(model_, forward_);
+  if (forward_.switches.workers)
+    memory.activations += worker_memory(model_.spec(), forward_, layout_, threads_->threads());
   MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
