@@ -17,6 +17,7 @@
 #include "models/exited_rows.h"
 #include "models/forward_hooks.h"
 #include "models/forward_sizes.h"
+#include "models/key_stager.h"
 #include "models/weight_source.h"
 #include "tensor/aligned_buffer.h"
 
@@ -109,6 +110,8 @@ class ForwardContext {
   ExitedRows exits;
   // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
+  // Brings keys and values to the pool, layer by layer; null: all of them are there.
+  KeyStager* stager = nullptr;
   // The layer behind the present one, whose router may run early; null: there is none.
   const LayerWeights* next_layer = nullptr;
   // Weights of the present pass could not be read, and what it computes means nothing. ModelRunner::start() and
