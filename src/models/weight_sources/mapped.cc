@@ -2,10 +2,13 @@
 // leave this process's memory when the last pass that reads them goes on to its next layer. So a model may be larger
 // than the memory budget. Released pages are still in the system's page cache while there is room for them. Of a
 // mixture of experts only the experts that tokens chose are read.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 
 #include "models/weight_sources/records.h"
+#include "tensor/mapping_guard.h"
 
 namespace millrace {
 namespace {
@@ -13,9 +16,22 @@ namespace {
 class MappedWeights final : public WeightSource {
  public:
   MappedWeights(std::shared_ptr<const MappedFile> file, WeightPlaces places, int64_t ahead, int64_t pinned)
-      : file_(std::move(file)), places_(std::move(places)), ahead_(std::min(ahead, layers() - 1)), pinned_(pinned) {
+      : file_(std::move(file)),
+        guard_(file_->bytes()),
+        places_(std::move(places)),
+        ahead_(std::min(ahead, layers() - 1)),
+        pinned_(pinned) {
     for (const WeightPlaces::Layer& layer : places_.layers)
       leases_.emplace_back(1 + layer.experts.size(), 0);  // the layer's own, then its experts'
+  }
+
+  // Lost pages read as zeros from then on, also if the file is whole again: every later pass fails, too.
+  Result<void> damage() const override {
+    if (!guard_.hit()) return {};
+    return Error::internal(
+        fmt::format("{}: weights can no longer be read: the file was cut off while in use, or the disk reports an "
+                    "error; start again, which packs them again",
+                    file_->path()));
   }
 
  private:
@@ -51,6 +67,7 @@ class MappedWeights final : public WeightSource {
   int64_t& leases(WeightUnit of) { return leases_[static_cast<size_t>(of.layer)][static_cast<size_t>(of.expert + 1)]; }
 
   std::shared_ptr<const MappedFile> file_;
+  const MappingGuard guard_;
   const WeightPlaces places_;
   const int64_t ahead_, pinned_;
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "models/two_batches.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
 #include "run/plan/state_slots.h"
@@ -167,6 +168,8 @@ Result<int64_t> CpuSetup::plan_memory() {
   memory.states = places_.states * layout_.state_bytes();
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
+  if (forward_.switches.workers)
+    memory.activations += worker_memory(model_.spec(), forward_, layout_, threads_->threads());
   int64_t blocks = 0;
   if (plan_.key_stream) {
     MILLRACE_TRY(blocks, plan_streamed_blocks(layout_, *plan_.key_stream, *accounts,
