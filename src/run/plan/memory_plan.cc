@@ -26,7 +26,7 @@ constexpr int64_t kIdBytes = 12;             // references, holders and state of
 constexpr int64_t kBlockTableBytes = 16;     // its entries in the tables of a step
 constexpr const char* kAdvice =
     "lower the context (-c), the KV tokens (--kv-tokens) or their format (--kv-format q8_0), the streams or the batch, "
-    "or raise the budget (--memory)";
+    "keep keys on a disk (--kv-tier disk:path=FOLDER), or raise the budget (--memory)";
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
