@@ -24,6 +24,8 @@
 
 namespace millrace {
 
+class DiskKeys;
+
 struct RunnerOptions {
   std::shared_ptr<ThreadPool> threads;  // runners may share one
   KvLayout layout;
@@ -230,8 +232,9 @@ class ModelRunner {
   std::vector<float> behind_;          // ... and their residual behind the first layers
   std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
-  const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
-  bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
+  const LoraMix* mix_ = nullptr;         // mix of the stream that was begun last
+  bool adapts_ = false;                  // the batch has rows with adapters, which are a hook of its pass
+  std::shared_ptr<DiskKeys> disk_keys_;  // null: all keys are in memory
 };
 
 }  // namespace millrace

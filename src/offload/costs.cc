@@ -53,8 +53,9 @@ double overlapped_seconds(const OffloadCosts& costs, double compute, double byte
   return std::max(bytes / costs.read_bytes, compute + bytes * costs.read_work);
 }
 
-double decode_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows) {
-  return pass_seconds(costs.decode, rows, model.token_bytes);
+double decode_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows, double context) {
+  const double keys = static_cast<double>(rows) * context * model.key_bytes;
+  return pass_seconds(costs.decode, rows, model.token_bytes) + keys / costs.key_bytes;
 }
 
 double prefill_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows) {
@@ -87,6 +88,7 @@ Result<void> write_costs(const std::string& path, const std::string& key, const 
                                        {"expert_bytes_per_s", costs.expert_bytes},
                                        {"cached_bytes_per_s", costs.cached_bytes},
                                        {"write_bytes_per_s", costs.write_bytes},
+                                       {"key_bytes_per_s", costs.key_bytes},
                                        {"read_work", costs.read_work}};
   return write_whole_file(path, json.dump(1) + "\n");
 }
@@ -114,6 +116,7 @@ Result<OffloadCosts> read_costs(const std::string& path, const std::string& key)
                      number("expert_bytes_per_s", 1e3, 1e15, costs.expert_bytes) &&
                      number("cached_bytes_per_s", 1e3, 1e15, costs.cached_bytes) &&
                      number("write_bytes_per_s", 1e3, 1e15, costs.write_bytes) &&
+                     number("key_bytes_per_s", 1e3, 1e15, costs.key_bytes) &&
                      number("read_work", 0, 1, costs.read_work);
   if (!whole) return other;
   return costs;

@@ -1,8 +1,8 @@
-// What a pass costs on this machine, and what a model needs: the input of every prediction of a weight source's speed.
+// The costs of passes on this machine, and the sizes of a model: the input of every prediction of a source's speed.
 //
-// Times of passes are those of a few layers of the model itself, measured and scaled by bytes (run/plan/offload_probe.h).
-// A pass of one token is bound by the bytes of the weights that it multiplies, and a pass of many tokens by arithmetic,
-// whose amount is proportional to these bytes.
+// Times of passes are those of a few layers of the model itself, measured and scaled by bytes
+// (run/plan/offload_probe.h). A pass of one token is bound by the bytes of the weights that it multiplies, and a pass
+// of many tokens by arithmetic, whose amount is proportional to these bytes.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,14 @@ struct OffloadModel {
 // The work that is predicted: `streams` streams, each with a prompt and an answer.
 struct OffloadWork {
   int64_t streams = 1;
-  int64_t prompt = 512;         // tokens of a prompt
-  int64_t generated = 128;      // tokens of an answer
-  int64_t chunk = 512;          // tokens of a prompt that one pass takes, at most
-  double expert_skew = 0;       // Zipf exponent of the frequencies of experts; 0: all are equally frequent
-  int64_t cached_bytes = 0;     // memory that the system's page cache may use for the model's file
+  int64_t prompt = 512;      // tokens of a prompt
+  int64_t generated = 128;   // tokens of an answer
+  int64_t chunk = 512;       // tokens of a prompt that one pass takes, at most
+  double expert_skew = 0;    // Zipf exponent of the frequencies of experts; 0: all are equally frequent
+  int64_t cached_bytes = 0;  // memory that the system's page cache may use for the model's file
+
+  // Tokens of a stream, on average over its decode steps.
+  double mean_context() const { return static_cast<double>(prompt) + static_cast<double>(generated) / 2; }
 };
 
 // Seconds of a pass of `rows` tokens for each byte that one token multiplies.
@@ -47,6 +50,7 @@ struct OffloadCosts {
   double expert_bytes = 1e9;      // bytes a second, experts that a pass waits for
   double cached_bytes = 5e9;      // bytes a second, pages of a mapped file that the page cache has
   double write_bytes = 5e8;       // bytes a second
+  double key_bytes = 2e10;        // bytes a second, keys and values that a decode step reads
   double read_work = 0;           // seconds by which a pass takes longer for each byte that is read meanwhile
   bool measured = false;          // false: only the disk was measured, and passes are estimated
 };
@@ -55,8 +59,9 @@ struct OffloadCosts {
 double pass_seconds(const std::vector<PassCost>& costs, int64_t rows, double bytes);
 // Seconds of a pass that reads `bytes` while it computes for `compute` seconds.
 double overlapped_seconds(const OffloadCosts& costs, double compute, double bytes);
-// Seconds for the whole model.
-double decode_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows);
+// Seconds of one decode step of the whole model, in which each of `rows` streams has `context` tokens, without reads.
+double decode_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows, double context);
+// Seconds of a pass of `rows` tokens of a prompt through the whole model, without reads.
 double prefill_seconds(const OffloadCosts& costs, const OffloadModel& model, int64_t rows);
 
 // The share of uses of experts that a cache serves which holds the most frequent `share` of `experts` experts, if
@@ -65,8 +70,8 @@ double expert_hits(int64_t experts, double share, double skew);
 // Expected number of different experts of a layer that `rows` tokens choose together, `used` each.
 double distinct_experts(int64_t experts, int64_t used, int64_t rows);
 
-// What was measured for a model on this machine, in a file next to its packed cache. `key` names what the figures depend
-// on (the model's size, the instruction set, the threads); costs with another key are not read.
+// Stores the costs that were measured for a model on this machine, in a file next to its packed cache. `key` names what
+// the figures depend on (the model's size, the instruction set, the threads); costs with another key are not read.
 Result<void> write_costs(const std::string& path, const std::string& key, const OffloadCosts& costs);
 // Errors: user (no such file, another key, or not a file of costs).
 Result<OffloadCosts> read_costs(const std::string& path, const std::string& key);

@@ -90,9 +90,7 @@ class FlexgenProgram {
     const double mean = static_cast<double>(problem_.prompt) + static_cast<double>(problem_.generated) / 2;
     return {{problem_.layer_bytes, block_ * mean * problem_.key_bytes, block_ * problem_.activation_bytes}};
   }
-  Moved decode_written() const {
-    return {{0, block_ * problem_.key_bytes, block_ * problem_.activation_bytes}};
-  }
+  Moved decode_written() const { return {{0, block_ * problem_.key_bytes, block_ * problem_.activation_bytes}}; }
   Moved prefill_read() const {
     const double tokens = block_ * static_cast<double>(problem_.prompt);
     return {{problem_.layer_bytes * passes(), 0, tokens * problem_.activation_bytes}};
@@ -161,8 +159,7 @@ class FlexgenProgram {
 
 std::string FlexgenPolicy::text(const FlexgenProblem& problem) const {
   std::string out = fmt::format("block of {} stream{}", block, block == 1 ? "" : "s");
-  for (const auto& [kind, shares] :
-       {std::pair("weights", &weights), {"keys", &keys}, {"activations", &activations}}) {
+  for (const auto& [kind, shares] : {std::pair("weights", &weights), {"keys", &keys}, {"activations", &activations}}) {
     out += fmt::format("; {}", kind);
     const char* separator = " ";
     for (size_t level = 0; level < shares->size(); ++level) {
@@ -185,7 +182,7 @@ Result<FlexgenPolicy> best_flexgen_policy(const FlexgenProblem& problem) {
     auto found = solve_flexgen(problem, block);
     if (!found.ok() && (!best || found.error().kind != ErrorKind::resource)) return found.error();
     if (!found.ok()) break;
-    // Of equal ones the smaller block, whose first tokens are earlier.
+    // The smaller of two equal blocks is taken: its first tokens are earlier.
     if (!best || found->tokens_per_second > best->tokens_per_second * (1 + 1e-6)) best = std::move(*found);
     if (block >= problem.streams) break;
   }

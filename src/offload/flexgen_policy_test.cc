@@ -36,12 +36,13 @@ Times times_of(const FlexgenProblem& p, double block, double w, double c, double
   const double weights = (1 - w) * p.layer_bytes, keys = (1 - c) * block * p.key_bytes;
   const double rows = (1 - h) * block * p.activation_bytes;
   const double read = weights + keys * (s + n / 2) + rows, written = keys + rows;
-  const double prompt_read = weights * std::ceil(block * s / chunk) + rows * s, prompt_written = keys * (s + 1) + rows * s;
+  const double prompt_read = weights * std::ceil(block * s / chunk) + rows * s,
+               prompt_written = keys * (s + 1) + rows * s;
   const OffloadLevel& disk = p.levels[1];
   const auto whole = static_cast<int64_t>(block);
   Times out;
-  out.decode = std::max({read / disk.read_bytes, written / disk.write_bytes,
-                         p.decode_seconds(whole) + read * p.read_work});
+  out.decode =
+      std::max({read / disk.read_bytes, written / disk.write_bytes, p.decode_seconds(whole) + read * p.read_work});
   out.prefill = std::max({prompt_read / disk.read_bytes, prompt_written / disk.write_bytes,
                           p.prefill_seconds(whole * p.prompt) + prompt_read * p.read_work});
   const double all_keys = block * (s + n) * p.key_bytes;
@@ -60,8 +61,8 @@ TEST(FlexgenPolicy, IsTheBestOfAGrid) {
       for (int w = 0; w <= kSteps; ++w)
         for (int c = 0; c <= kSteps; ++c)
           for (int h = 0; h <= kSteps; h += 20) {
-            const Times at = times_of(problem, static_cast<double>(block), w / 1.0 / kSteps, c / 1.0 / kSteps,
-                                      h / 1.0 / kSteps);
+            const Times at =
+                times_of(problem, static_cast<double>(block), w / 1.0 / kSteps, c / 1.0 / kSteps, h / 1.0 / kSteps);
             if (at.bytes <= memory) best = std::min(best, at.prefill + 63 * at.decode);
           }
       ASSERT_EQ(policy.ok(), best < 1e300) << memory << " " << block;
@@ -70,8 +71,8 @@ TEST(FlexgenPolicy, IsTheBestOfAGrid) {
       EXPECT_LE(found, best * (1 + 1e-9)) << memory << " " << block;
       EXPECT_GE(found, best * 0.95) << memory << " " << block;
       // The policy keeps what it promises.
-      const Times own = times_of(problem, static_cast<double>(block), policy->weights[0], policy->keys[0],
-                                 policy->activations[0]);
+      const Times own =
+          times_of(problem, static_cast<double>(block), policy->weights[0], policy->keys[0], policy->activations[0]);
       EXPECT_NEAR(own.prefill + 63 * own.decode, found, 1e-6 * found);
       EXPECT_LE(own.bytes, memory * (1 + 1e-9));
     }

@@ -9,5 +9,6 @@ extern const WeightSourceMember kResidentWeights;
 extern const WeightSourceMember kMappedWeights;
 extern const WeightSourceMember kStreamWeights;
 extern const WeightSourceMember kExpertWeights;
+extern const WeightSourceMember kFlexgenWeights;
 
 }  // namespace millrace
