@@ -49,10 +49,14 @@ void add_budget_search_command(CLI::App& app);
 void add_document_search_command(CLI::App& app);
 void add_kv_levels_command(CLI::App& app);
 void add_centroids_command(CLI::App& app);
+void add_offload_train_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
+void add_plot_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_exactness_command(CLI::App& app);
+void add_worker_command(CLI::App& app);   // attention-worker
+void add_cluster_command(CLI::App& app);  // up, route, status, drain
 
 }  // namespace millrace

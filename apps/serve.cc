@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "base/memory_accounts.h"
 #include "base/secret_memory.h"
+#include "base/system.h"
 #include "base/version.h"
 #include "command.h"
 #include "config_file.h"
@@ -220,6 +221,7 @@ void wait_for_end(Running& running, ServeSignals& signals) {
 }
 
 Result<int> serve(ServeFlags flags, const GivenFlags& given) {
+  if (std::getenv("MILLRACE_END_WITH_PARENT")) end_with_parent();  // a node of `millrace cluster up`
   if (flags.api_docs) {
     fmt::print("{}", api_markdown());
     return 0;

@@ -25,6 +25,7 @@ namespace millrace {
 namespace {
 
 constexpr double kDeviation = 0.02;
+constexpr uint64_t kSkewTensor = uint64_t{1} << 32;  // no tensor has this number
 
 // Values [4 i, 4 i + 4) of a tensor: a pure function of seed, tensor and index (Box and Muller, 1958).
 void four_normals(uint64_t seed, uint64_t tensor, uint64_t index, float* out) {
@@ -38,7 +39,22 @@ void four_normals(uint64_t seed, uint64_t tensor, uint64_t index, float* out) {
   }
 }
 
-void fill(const OutputTensor& tensor, uint64_t seed, uint64_t number, ThreadPool& pool, uint8_t* destination) {
+struct Flags {
+  std::string shape_name, output, format = "q4_0";
+  SyntheticShape shape = {};
+  uint64_t seed = 1;
+  double router_skew = 0;
+  int threads = 0;
+};
+
+// The factor of an expert's row of a router: exp(skew * normal). Tokens then choose a few experts often.
+float router_factor(const Flags& flags, uint64_t tensor, int64_t expert) {
+  float normals[4];
+  four_normals(flags.seed, kSkewTensor + tensor, static_cast<uint64_t>(expert), normals);
+  return std::exp(static_cast<float>(flags.router_skew / kDeviation) * normals[0]);
+}
+
+void fill(const OutputTensor& tensor, const Flags& flags, uint64_t number, ThreadPool& pool, uint8_t* destination) {
   const int64_t cols = tensor.dims.back(), row_bytes = tensor.format->row_bytes(cols);
   const int64_t rows = tensor.bytes() / row_bytes;
   if (tensor.dims.size() == 1) {  // norms scale by one
@@ -46,22 +62,20 @@ void fill(const OutputTensor& tensor, uint64_t seed, uint64_t number, ThreadPool
     tensor.format->encode(ones.data(), destination, cols);
     return;
   }
+  const bool router = flags.router_skew > 0 && tensor.name.ends_with("ffn_gate_inp.weight");
   pool.parallel_for(rows, [&](int64_t row, int) {
     thread_local std::vector<float> values;
     values.resize(static_cast<size_t>(cols + 3));
     const auto first = static_cast<uint64_t>(row * ((cols + 3) / 4));
     for (int64_t i = 0; i < cols; i += 4)
-      four_normals(seed, number, first + static_cast<uint64_t>(i / 4), &values[static_cast<size_t>(i)]);
+      four_normals(flags.seed, number, first + static_cast<uint64_t>(i / 4), &values[static_cast<size_t>(i)]);
+    if (router) {
+      const float factor = router_factor(flags, number, row);
+      for (float& value : values) value *= factor;
+    }
     tensor.format->encode(values.data(), destination + row * row_bytes, cols);
   });
 }
-
-struct Flags {
-  std::string shape_name, output, format = "q4_0";
-  SyntheticShape shape = {};
-  uint64_t seed = 1;
-  int threads = 0;
-};
 
 Result<void> write(const Flags& flags) {
   const SyntheticShape& shape = flags.shape;
@@ -87,7 +101,7 @@ Result<void> write(const Flags& flags) {
     parameters += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
     writer.add_tensor(tensor.name, tensor.format, tensor.dims,
                       [&tensor, &flags, &pool, i](uint8_t* to, int64_t) -> Result<void> {
-                        fill(tensor, flags.seed, i, pool, to);
+                        fill(tensor, flags, i, pool, to);
                         return {};
                       });
   }
@@ -116,6 +130,11 @@ int run_main(int argc, char** argv) {
            std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Overrides the shape's value")
         ->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", flags.seed, "Seed of the weights")->capture_default_str();
+  app.add_option(
+         "--router-skew", flags.router_skew,
+         "Makes tokens prefer some experts: the norms of a router's rows vary by exp(SKEW * normal). With 0.45, "
+         "half of 128 experts get 90 % of the choices")
+      ->check(CLI::Range(0.0, 4.0));
   app.add_option("-t,--threads", flags.threads, "Threads; 0: all cores")->check(CLI::Range(0, 1024));
   CLI11_PARSE(app, argc, argv);
   const auto known = synthetic_shapes();

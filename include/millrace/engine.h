@@ -124,6 +124,16 @@ struct StateCacheStats {
   int64_t hits = 0;        // prompts that continued from a copy
 };
 
+// Worker processes that hold keys and values and run attention (the kernel fastdecode); all 0 without them.
+struct AttentionWorkerStats {
+  int64_t workers = 0;
+  int64_t starts = 0;          // number of workers that replaced one that had ended
+  int64_t bytes = 0;           // bytes of keys and values in all workers together
+  int64_t sent_bytes = 0;      // keys, values and queries to workers, with their frames
+  int64_t received_bytes = 0;  // outputs of attention
+  double wait_seconds = 0;     // that mini-batches have waited for workers
+};
+
 // Reads of weights from the disk by the model's weight source, for all engines of the model; see
 // docs/larger-than-memory.md.
 struct WeightReadStats {
@@ -176,6 +186,7 @@ struct EngineStats {
   PrefixCacheStats prefix;
   KvStoreStats store;
   WeightReadStats weights;
+  AttentionWorkerStats attention_workers;
   int64_t memory_budget = 0;      // LoadOptions::memory
   std::vector<MemoryUse> memory;  // memory of the model and all its engines
 };

@@ -17,11 +17,13 @@
 #include <thread>
 
 #include "base/exchange_names.h"
+#include "base/move_pages.h"
 
 #if defined(__linux__)
 #include <malloc.h>
 #include <sched.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #elif defined(__APPLE__)
 #include <pthread.h>
@@ -53,6 +55,15 @@ void advise_pages(const void* address, size_t bytes, PageAdvice advice) {
 #if defined(MADV_FREE)
   if (advice == PageAdvice::drop) ::madvise(pages, bytes, MADV_FREE);
 #endif
+#endif
+}
+
+bool move_pages(void* from, size_t bytes, void* to) {
+#if defined(__linux__) && defined(MREMAP_DONTUNMAP)
+  return ::mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
+#else
+  (void)from, (void)bytes, (void)to;
+  return false;
 #endif
 }
 
@@ -260,6 +271,20 @@ bool read_process_figures(ProcessFigures& out) {
   return true;
 #else
   return false;
+#endif
+}
+
+std::string program_path() {
+  std::error_code failed;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) return path.string();
+  const std::vector<std::string> arguments = process_arguments();
+  return arguments.empty() ? "" : arguments.front();
+}
+
+void end_with_parent() {
+#if defined(__linux__)
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
 }
 

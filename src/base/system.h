@@ -75,6 +75,9 @@ struct ProcessFigures {
 // Returns false if all but open_files is unknown.
 bool read_process_figures(ProcessFigures& out);
 std::vector<std::string> process_arguments();  // with the process's name; empty: unknown
+std::string program_path();                    // the file of this program; "": unknown
+// This process receives SIGTERM when the thread that started it ends, if the system supports that.
+void end_with_parent();
 
 // ---- Processor ------------------------------------------------------------------------------------------
 

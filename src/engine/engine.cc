@@ -2,6 +2,7 @@
 // through one queue per stream, which the request's max_tokens bounds, or go directly to the request's sink.
 #include "millrace/engine.h"
 
+#include "attention/workers/workers.h"
 #include "base/start_thread.h"
 #include "engine/engine_state.h"
 #include "models/weight_source.h"
@@ -117,6 +118,16 @@ WeightReadStats read_stats(const WeightSource& source) {
           .cache_bytes = figures.cache_bytes};
 }
 
+AttentionWorkerStats worker_stats(const AttentionWorkers& workers) {
+  const AttentionWorkerFigures figures = workers.figures();
+  return {.workers = figures.workers,
+          .starts = figures.starts,
+          .bytes = figures.bytes,
+          .sent_bytes = figures.sent_bytes,
+          .received_bytes = figures.received_bytes,
+          .wait_seconds = figures.wait_seconds};
+}
+
 }  // namespace
 
 EngineStats Engine::stats() const {
@@ -127,7 +138,9 @@ EngineStats Engine::stats() const {
     stats.memory_budget = accounts->budget();
     stats.memory = memory_uses(*accounts);
   }
-  if (const WeightSource* weights = state_->core->executor().weights()) stats.weights = read_stats(*weights);
+  const Executor& executor = state_->core->executor();
+  if (const WeightSource* weights = executor.weights()) stats.weights = read_stats(*weights);
+  if (const AttentionWorkers* workers = executor.workers()) stats.attention_workers = worker_stats(*workers);
   return stats;
 }
 

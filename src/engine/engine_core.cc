@@ -225,6 +225,7 @@ void EngineCore::begin_step(std::vector<TokenEvent>& events, bool replayed) {
   swap_.poll();
   loads_.poll();
   prefixes_.end_waits();
+  if (loop_->executor->take_loss()) runner_.end_stored(events);
   runner_.begin_step(replayed);
 }
 

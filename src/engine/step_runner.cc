@@ -90,6 +90,19 @@ void StepRunner::fail(const Error& error, std::vector<TokenEvent>& events) {
   lists_.erase_ended_running();
 }
 
+void StepRunner::end_stored(std::vector<TokenEvent>& events) {
+  const Error lost = Error::internal("the stream's keys and values were lost with the process that held them; retry");
+  for (const auto& stream : lists_.running()) {
+    if (stream->ended || stream->sequence.computed == 0) continue;
+    stream->sequence.computed = 0;  // none of its blocks enters the prefix cache
+    TokenEvent event;
+    event.error = lost;
+    closer_.finish(*stream, FinishReason::error, std::move(event), events);
+  }
+  lists_.erase_ended_running();
+  if (PrefixIndex* index = cache_.index()) index->clear();
+}
+
 // Takes the chunk's blocks, without its drafted tokens where these lack one, and with as many of them as there are
 // slots for their states.
 bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {

@@ -52,6 +52,8 @@ class StepRunner {
   void run(StepPlan& plan, std::vector<TokenEvent>& events, bool replayed = false);
   bool ran() const { return !work_.empty(); }                     // the last run() had a chunk
   bool waits() const { return encoded_ || documents_.worked(); }  // ... or documents of one were read or copied
+  // The keys and values of all streams are lost: ends those that have some, and empties the prefix cache.
+  void end_stored(std::vector<TokenEvent>& events);
   // Ends streams that were cancelled or have reached their time limit.
   void end_cancelled(std::vector<TokenEvent>& events);
 

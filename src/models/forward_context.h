@@ -55,6 +55,7 @@ struct ForwardBytes {
   ADD(expert_out, 4 * d.expert_rows * d.width)  /* [T * used, width] */
 // clang-format on
 
+class AttentionWorkers;
 struct LayerWeights;
 struct NormWeights;
 struct SkippedBlocks;
@@ -111,6 +112,9 @@ class ForwardContext {
   WeightSource* source = nullptr;
   // The layer behind the present one, whose router may run early; null: there is none.
   const LayerWeights* next_layer = nullptr;
+  // Hold the keys and values, and run attention (attention/workers/workers.h); null: attention is in place.
+  AttentionWorkers* workers = nullptr;
+  int64_t lane = 0;  // number of the mini-batch that this context runs, for `workers`
   // Weights of the present pass could not be read, and what it computes means nothing. ModelRunner::start() and
   // take_failure() clear it.
   bool failed = false;

@@ -10,6 +10,7 @@
 
 #include "attention/pattern.h"
 #include "attention/switches.h"
+#include "attention/workers/options.h"
 #include "base/registry.h"
 #include "exit/exit_gate.h"
 #include "kernels/shape_table.h"
@@ -37,6 +38,8 @@ struct ForwardSwitches {
   std::shared_ptr<const ExitGate> exit;
   std::shared_ptr<const ShapeTable> shapes;  // null: products take the way that their kernels choose
   double expert_capacity = 0;                // 0: experts compute the rows that chose them; else padded_experts
+  // Workers that hold keys and values and run attention; null: attention is in place.
+  std::shared_ptr<const AttentionWorkerOptions> workers;
 };
 
 // Rows that every expert computes for `pairs` choices of experts: capacity times the mean, at least one.

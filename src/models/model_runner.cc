@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "attention/workers/workers.h"
 #include "models/background_packer.h"
 #include "models/blocks/early_exit.h"
 #include "models/disk_keys.h"
+#include "models/two_batches.h"
 #include "models/weight_source.h"
 
 namespace millrace {
@@ -27,6 +29,27 @@ double keys_on_disk(const Model& model) { return model.source() ? model.source()
 
 }  // namespace
 
+ModelRunner::ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads)
+    : model_(&model), threads_(std::move(threads)) {}
+
+ModelRunner::~ModelRunner() = default;
+
+// The workers create the pool's rows; the pool of the runner counts blocks.
+Result<void> ModelRunner::start_workers(const KernelTable& kernels, RunnerOptions& options) {
+  const ForwardSwitches& switches = options.limits.switches;
+  if (!switches.workers) return {};
+  if (options.pool || options.places.mode != KvPoolMode::paged)
+    return Error::unsupported("kernel fastdecode: the model needs a paged pool of its own");
+  if (switches.attention.shared_prefixes)
+    return Error::unsupported(
+        "kernel fastdecode does not go with kernel shared_prefix: workers read the keys of each stream; omit one");
+  MILLRACE_TRY(workers_, AttentionWorkers::start(*switches.workers,
+                                                 worker_sizes(model_->spec(), kernels.isa, options.layout,
+                                                              options.blocks, options.places, options.limits)));
+  options.layout = AttentionWorkers::without_rows(std::move(options.layout));
+  return {};
+}
+
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
                                                          RunnerOptions options) {
   if (model.spec().encoder && !options.reads_hidden)
@@ -37,6 +60,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   MILLRACE_TRY_VOID(check_switches(model.spec(), options.limits.switches));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
   if (options.places.states == 0) options.places.states = options.streams;
+  MILLRACE_TRY_VOID(runner->start_workers(kernels, options));
   runner->pool_ = options.pool;
   if (!options.pool) {
     MILLRACE_TRY(KvPool kv, KvPool::create(std::move(options.layout), options.blocks, options.places));
@@ -50,6 +74,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
     const std::string folder = std::filesystem::path(model.cache_path()).parent_path().string();
     MILLRACE_TRY(runner->disk_keys_, DiskKeys::create(*runner->kv_, share, folder));
     if (runner->disk_keys_->layers() > 0) runner->hooks().add(*runner->disk_keys_);
+  }
+  runner->context_->workers = runner->workers_.get();
+  if (runner->workers_ && runner->workers_->lanes() > 1) {
+    MILLRACE_TRY(ForwardContext second,
+                 ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->pool_, options.limits));
+    runner->halves_ = std::make_unique<TwoBatches>(std::move(second), *runner->workers_);
   }
   const int64_t vocab = std::max<int64_t>(1, model.spec().vocab);
   runner->most_read_rows_ =
@@ -95,8 +125,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   return runner;
 }
 
-ModelRunner::Pass::Pass(const Model& model) : packing(model.packing()) {
+ModelRunner::Pass::Pass(ModelRunner& runner) : packing(runner.model_->packing()) {
   if (packing) packing->begin_pass();
+  if (runner.workers_) runner.workers_->begin(0, runner.batch_);
 }
 
 ModelRunner::Pass::~Pass() {
@@ -105,7 +136,9 @@ ModelRunner::Pass::~Pass() {
 
 Result<void> ModelRunner::take_failure() {
   context_->failed = false;
+  if (workers_) MILLRACE_TRY_VOID(workers_->take_failure());
   if (auto error = std::exchange(context_->read_error, {})) return *std::move(error);
+  if (const WeightSource* source = model_->source()) return source->damage();
   return {};
 }
 
@@ -171,16 +204,25 @@ const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadP
   return logits;
 }
 
+void ModelRunner::forward(const ThreadPool::Turn&) {
+  finish_window_spans();
+  const Pass pass(*this);
+  if (halves_ && halves_->split(batch_, *context_))
+    halves_->forward(*model_, *context_);
+  else
+    model_->forward(batch_, *context_);
+}
+
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
   finish_window_spans();
-  const Pass pass(*model_);
+  const Pass pass(*this);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }
 
 void ModelRunner::forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&) {
   finish_window_spans();
-  const Pass pass(*model_);
+  const Pass pass(*this);
   const int64_t width = model_->spec().width;
   known_.assign(known.size(), 0);
   for (size_t t = 0; t < known.size(); ++t) known_[t] = known[t] != nullptr;

@@ -25,6 +25,8 @@
 namespace millrace {
 
 class DiskKeys;
+class AttentionWorkers;
+class TwoBatches;
 
 struct RunnerOptions {
   std::shared_ptr<ThreadPool> threads;  // runners may share one
@@ -54,6 +56,7 @@ class ModelRunner {
                                                              const std::shared_ptr<MemoryAccounts>& accounts,
                                                              const std::string& advice);
 
+  ~ModelRunner();
   ModelRunner(const ModelRunner&) = delete;
   ModelRunner& operator=(const ModelRunner&) = delete;
 
@@ -64,7 +67,8 @@ class ModelRunner {
   ForwardContext& context() { return *context_; }
   const ForwardContext& context() const { return *context_; }
   ForwardHooks& hooks() { return context_->hooks; }
-  LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
+  AttentionWorkers* workers() const { return workers_.get(); }  // null: attention is in place
+  LoraRows& adapters() { return adapters_; }                    // reserve() before streams use one
 
   // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where
   // the pool has further groups.
@@ -152,22 +156,18 @@ class ModelRunner {
     const ThreadPool::Turn turn(*threads_);
     forward(turn);
   }
-  void forward(const ThreadPool::Turn&) {  // for callers that hold the turn
-    finish_window_spans();
-    const Pass pass(*model_);
-    model_->forward(batch_, *context_);
-  }
+  void forward(const ThreadPool::Turn&);  // for callers that hold the turn
   // The first layers only: the residual [tokens, width] of all tokens. Not of the model's last layer.
   void forward_first(int64_t layers, const ThreadPool::Turn&) {
     finish_window_spans();
-    const Pass pass(*model_);
+    const Pass pass(*this);
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
   }
   // Runs the layers likewise, and stores the keys and values of the layer behind them.
   void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
     finish_window_spans();
-    const Pass pass(*model_);
+    const Pass pass(*this);
     model_->embed(batch_, *context_);
     model_->run_layers(batch_, 0, layer, *context_);
     model_->store_keys(batch_, layer, *context_);
@@ -180,7 +180,7 @@ class ModelRunner {
   // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
     finish_window_spans();
-    const Pass pass(*model_);
+    const Pass pass(*this);
     model_->embed(batch_, *context_);  // for the rotations
     std::ranges::copy(rows, residual().begin());
     model_->run_layers(batch_, layer, model_->spec().layer_count(), *context_);
@@ -207,15 +207,16 @@ class ModelRunner {
   const float* hidden(int64_t row = 0) { return context_->normed.as<float>() + row * model_->spec().width; }
 
  private:
-  ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads) : model_(&model), threads_(std::move(threads)) {}
+  ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads);
 
-  // Tells the model's BackgroundPacker about a pass.
+  // Tells the model's BackgroundPacker and the attention workers about a pass of one batch.
   struct Pass {
-    explicit Pass(const Model& model);
+    explicit Pass(ModelRunner& runner);
     ~Pass();
     BackgroundPacker* packing;
   };
 
+  Result<void> start_workers(const KernelTable& kernels, RunnerOptions& options);
   void finish_window_spans();
   std::span<float> read_space();
 
@@ -225,6 +226,8 @@ class ModelRunner {
   std::optional<KvPool> kv_;  // its own
   KvPool* pool_ = nullptr;
   std::optional<ForwardContext> context_;
+  std::unique_ptr<AttentionWorkers> workers_;
+  std::unique_ptr<TwoBatches> halves_;  // null: a pass is one batch
   LoraRows adapters_;
   Batch batch_;
   Batch unknown_;                      // forward_known(): the tokens that run all layers,

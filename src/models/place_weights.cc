@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "models/known_costs.h"
 #include "models/model_builder.h"
+#include "models/neurons/neuron_mlp.h"
 #include "models/packed_cache.h"
 #include "tensor/locked_memory.h"
 
@@ -19,6 +21,28 @@ constexpr double kWeightShare = 0.75;  // of a budget that keys, values and acti
 int64_t weight_limit(const std::shared_ptr<MemoryAccounts>& accounts, int64_t others) {
   if (!accounts || accounts->budget() == 0) return INT64_MAX;
   return static_cast<int64_t>(kWeightShare * static_cast<double>(std::max<int64_t>(0, accounts->left() - others)));
+}
+
+// Returns the smallest limit that the source accepts; 0: its options allow none.
+int64_t least_limit(const ChosenMember<WeightSourceMember>& source, const WeightPlaces& places) {
+  const auto most = source.member.memory(places, source.options, INT64_MAX);
+  if (!most.ok()) return 0;
+  int64_t refused = 0, enough = *most;
+  while (enough - refused > 1) {
+    const int64_t middle = refused + (enough - refused) / 2;
+    (source.member.memory(places, source.options, middle).ok() ? enough : refused) = middle;
+  }
+  return enough;
+}
+
+// Returns "; --memory 366MB is enough for the weights", or "" where no budget is. `others`: as for weight_limit().
+std::string least_budget_text(const std::shared_ptr<MemoryAccounts>& accounts, int64_t others, int64_t least) {
+  if (!accounts || accounts->budget() == 0 || least == 0) return "";
+  constexpr double kSpare = 1.01, kMegabyte = 1e6;  // the program takes a little more or less each time
+  const double bytes =
+      static_cast<double>(accounts->budget() - accounts->left() + others) + static_cast<double>(least) / kWeightShare;
+  return fmt::format("; --memory {:.0f}MB is enough for the weights, and keys and values come in addition",
+                     std::ceil(bytes * kSpare / kMegabyte));
 }
 
 }  // namespace
@@ -151,7 +175,8 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
         fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
   const auto labelled = [&](const Error& error) { return Error{error.kind, source.label + ": " + error.message}; };
   int64_t window = WeightPacker::kWidestWindow;
-  const int64_t limit = weight_limit(options.accounts, bytes_beside(packer, pool.threads()));
+  const int64_t others = bytes_beside(packer, pool.threads());
+  const int64_t limit = weight_limit(options.accounts, others);
   OffloadCosts costs;
   if (source.member.uses_costs)
     costs = known_costs(options.packed_cache, costs_key(packer.packed_bytes(), table.isa, pool.threads()),
@@ -163,7 +188,12 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
     return out;
   };
   const auto resident = source.member.memory(placed_at(0), source.options, limit);
-  if (!resident.ok()) return labelled(resident.error());
+  if (!resident.ok()) {
+    const std::string enough = resident.error().kind == ErrorKind::resource
+                                   ? least_budget_text(options.accounts, others, least_limit(source, placed_at(0)))
+                                   : "";
+    return labelled({resident.error().kind, resident.error().message + enough});
+  }
   MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, *resident, &window));
   const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
   const auto place = [&](const PackedCache::Opened& opened) -> Result<void> {
@@ -174,6 +204,9 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
     model_->packed_file_ = opened.file;
     packer.point_weights(placed->packed);
     model_->source_ = std::move(placed->source);
+    NeuronMlp* const neurons = model_->source_->neurons();
+    if (auto attached = neurons ? neurons->attach(*files_, *model_, table, pool) : Result<void>(); !attached.ok())
+      return labelled(attached.error());
     return {};
   };
   PackedCache::Check check{

@@ -25,6 +25,7 @@
 namespace millrace {
 
 class BlockIo;
+class NeuronMlp;
 
 // Bytes [begin, begin + bytes) of a file: a matrix.
 struct WeightRange {
@@ -87,7 +88,10 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
+  int64_t depth = 0;            // reads in flight, at most
+  std::string_view pages = {};  // where units find pages: "moved" from others, or "allocated"
   int64_t bytes_read = 0;       // bytes read after the start
+  int64_t wasted_bytes = 0;     // ... of which no weight was needed, because reads are whole pages
   int64_t reads = 0;            // units: layers or experts
   int64_t hits = 0;             // units that were in memory when a pass needed them
   int64_t misses = 0;           // units that a pass waited for
@@ -96,6 +100,8 @@ struct WeightFigures {
   int64_t prefetched = 0;       // units that were read before a pass needed them
   int64_t prefetched_used = 0;  // prefetched units that a pass used before they left memory
   int64_t failed = 0;           // reads that failed
+  int64_t neurons = 0;          // neurons of all tokens, in MLPs that are computed by neuron
+  int64_t neurons_run = 0;      // ... that were computed
   int64_t kept_bytes = 0;       // bytes that stay in memory
   int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };
@@ -144,7 +150,11 @@ class WeightSource {
   // The number of the next layer's experts that passes are to guess for each token by running its router early; 0:
   // none. Then the weights of layers without their routed experts are always in memory.
   virtual int64_t router_guesses() const { return 0; }
+  // Computes the dense MLPs neuron by neuron (models/neurons/neuron_mlp.h); null: passes multiply whole matrices.
+  virtual NeuronMlp* neurons() const { return nullptr; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+  // Asked after each pass: an error if leased weights were not those of the file, which no lease could notice.
+  virtual Result<void> damage() const { return {}; }
 
  private:
   friend class WeightLease;

@@ -15,7 +15,8 @@ TEST(CostDefects, UnreadableFilesAndUnknownKinds) {
   for (const char* text : {"", "{", "[]", "[1]", "1", "\"table\"", "null"})
     EXPECT_EQ(refused(text), "file: cost model must be a JSON object") << text;
   for (const char* text : {"{}", R"({"kind": "guess"})", R"({"kind": 1})", R"({"kind": ["piecewise"]})"})
-    EXPECT_EQ(refused(text), "file: cost model's 'kind' must be \"analytic\", \"piecewise\" or \"table\"") << text;
+    EXPECT_EQ(refused(text), "file: cost model's 'kind' must be \"analytic\", \"piecewise\", \"table\" or \"workers\"")
+        << text;
   EXPECT_EQ(refused(R"({"kind": "piecewise"})"), "file: cost model has no 'tokens'");
 }
 

@@ -27,7 +27,9 @@ Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, con
   if (kind != json.end() && *kind == "analytic") return make_analytic_cost(fields);
   if (kind != json.end() && *kind == "table") return make_table_cost(fields);
   if (kind != json.end() && *kind == "piecewise") return make_piecewise_cost(fields);
-  return Error::user(fmt::format("{}: cost model's 'kind' must be \"analytic\", \"piecewise\" or \"table\"", source));
+  if (kind != json.end() && *kind == "workers") return make_workers_cost(fields);
+  return Error::user(
+      fmt::format("{}: cost model's 'kind' must be \"analytic\", \"piecewise\", \"table\" or \"workers\"", source));
 }
 
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name) {

@@ -36,6 +36,31 @@ TEST(CostModel, AnalyticIsTheMaximumOfComputeAndMemoryTime) {
   EXPECT_NEAR((*cost)->prefill_seconds(250, 100), 3 * 0.001 + 0.25, 1e-6);
 }
 
+// Matrices 0.1 s, or weights 0.01 s a mini-batch; a key 1 us at two workers, a row 1 us on the link.
+TEST(CostModel, WorkersOverlapAttentionWithTheMatricesOfTheOtherHalf) {
+  const auto make = [](const char* batches) {
+    auto cost = parse_cost_model(
+        std::string(R"({"kind": "workers", "flop_per_token": 1e9, "flops": 1e12, "weight_bytes": 1e9, "bandwidth": 1e11,
+                        "step_overhead": 0.001, "workers": 2, "kv_bytes_per_token": 1e6, "worker_bandwidth": 1e12,
+                        "worker_efficiency": 0.5, "row_bytes_per_token": 1e4, "link_bandwidth": 1e10,
+                        "link_seconds": 0.002, "batches": )") +
+            batches + "}",
+        "test");
+    EXPECT_TRUE(cost.ok()) << (cost.ok() ? "" : cost.error().message);
+    return std::move(*cost);
+  };
+  StepShape s;
+  s.tokens = 100, s.keys = 200000;
+  EXPECT_NEAR(make("1")->step_seconds(s), 0.001 + 0.1 + 0.2 + 1e-4 + 0.002, 1e-9);
+  EXPECT_NEAR(make("2")->step_seconds(s), 0.001 + 0.2 + 1e-4 + 0.004, 1e-9);
+  s.keys = 1000;
+  EXPECT_NEAR(make("2")->step_seconds(s), 0.001 + 0.1, 1e-9);  // bound by the matrices
+  s.tokens = 4;
+  EXPECT_NEAR(make("2")->step_seconds(s), 0.001 + 0.02, 1e-9);  // the weights are read for both halves
+  s.tokens = 1;
+  EXPECT_NEAR(make("2")->step_seconds(s), 0.001 + 0.01 + 0.001 + 1e-6 + 0.002, 1e-9);  // no halves
+}
+
 TEST(CostModel, TablesAreLinearBetweenAndBeyond) {
   auto cost = parse_cost_model(R"({"kind": "table", "tokens": [1, 11], "keys": [0, 100], "seconds": [[1, 2], [3, 6]]})",
                                "test");
@@ -87,7 +112,8 @@ TEST(CostModel, DefectsAreNamed) {
     EXPECT_NE(cost.error().message.find("costs.json"), std::string::npos);
   }
   EXPECT_FALSE(load_cost_model("/nonexistent").ok());
-  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100"})
+  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100", "llama-7b-a10",
+                           "llama-7b-a10-2epyc", "llama-7b-a10-4epyc", "opt-13b-a100-4epyc"})
     EXPECT_TRUE(load_cost_model(name).ok()) << name;
 }
 

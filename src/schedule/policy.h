@@ -40,7 +40,7 @@ class SchedulerPolicy {
   virtual ~SchedulerPolicy() = default;
 
   // Sorts `queue` from the order of arrival into the order of admission. A stream that does not fit blocks all streams
-  // after it.
+  // after it. Streams that are removed from `queue` wait for a later step.
   virtual void rank(std::vector<const Sequence*>& /*queue*/, const ScheduleView& /*view*/) {}
 
   // Appends to `out` the streams of view.running that run in the next step, in the order in which they receive tokens

@@ -12,6 +12,7 @@
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/use_field.h"
+#include "server/generation/answer_identity.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
 #include "server/generation/prompt_rows.h"
@@ -276,6 +277,20 @@ Exchange Service::resumable(const Endpoint& endpoint, const Call& call, const Ex
   return streams_->keep(stream_owner(call.request), id, exchange, farewell).value_or(exchange);
 }
 
+namespace {
+
+// What a router has chosen for the answer, unless the request's body says otherwise.
+void take_identity(Call& call) {
+  const auto identity = AnswerIdentity::parse(call.request.header("millrace-answer"));
+  if (!identity) return;
+  if (call.params.id.empty()) call.params.id = identity->id;
+  call.params.created = identity->created;
+  if (!call.params.seed_given) call.params.request.sampling.seed = identity->seed;
+  call.params.seed_given = true;
+}
+
+}  // namespace
+
 std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call) const {
   if (call.request.method != "POST" || endpoint.raw_body) return std::nullopt;
   call.params.request.sampling = call.params.served ? call.params.served->sampling : options_.sampling;
@@ -288,6 +303,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (endpoint.prepare)
     if (auto wrong = endpoint.prepare(call.body, call.params)) return wrong;
   if (endpoint.format) {
+    take_identity(call);
     const SamplingOptions& defaults = call.params.served ? call.params.served->sampling : options_.sampling;
     if (auto wrong = apply_use(call.body, defaults, call.params)) return wrong;
   }

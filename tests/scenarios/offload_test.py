@@ -7,6 +7,7 @@ Usage: offload_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -63,6 +64,15 @@ class Larger(unittest.TestCase):
             code, _, message, _ = run(*flags, "weights=stream:memory=1M")
             self.assertEqual(code, 5, message)
             self.assertIn("weights stream: ", message)
+            self.assertNotIn("is enough for the weights", message)  # the option forbids it
+            small = (*common, "--memory", "120MB", "--batch-tokens", "128", "--use", "weights=stream")
+            code, _, message, _ = run(*small)
+            self.assertEqual(code, 5, message)
+            enough = re.search(r"--memory (\d+MB) is enough for the weights", message)
+            self.assertTrue(enough, message)
+            code, _, message, _ = run(*common, "--memory", enough[1], "--batch-tokens", "128", "--use", "weights=stream")
+            self.assertNotIn("weights stream: ", message)
+            self.assertIn(code, (0, 5), message)  # keys and values may need more, and say how much
 
 
 class Plan(unittest.TestCase):
@@ -138,6 +148,28 @@ class Faults(unittest.TestCase):
                     metrics = server.ask("GET", "/metrics")[1]
                     failed = [line for line in metrics.splitlines() if line.startswith("millrace_weight_reads_failed_total")]
                     self.assertGreaterEqual(float(failed[0].split()[-1]), 2)
+
+    def test_a_mapped_file_that_is_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+            with server_process.Server(BINARY, "-m", model, "--use", "weights=mapped", "--no-prefix-cache") as server:
+                self.assertEqual(self.ask(server)[0], 200)
+                os.truncate(model + ".millrace-packed", (2 << 20) + 4096)
+                for _ in range(2):
+                    status, text = self.ask(server)
+                    self.assertGreaterEqual(status, 500)
+                    self.assertIn("weights can no longer be read", text)
+                self.assertEqual(server.ask("GET", "/v1/models")[0], 200)
+
+    def test_a_file_that_is_removed_stays_open(self):
+        for weights in ("weights=stream:resident=0", "weights=mapped"):
+            with self.subTest(weights=weights), tempfile.TemporaryDirectory() as folder:
+                model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+                with server_process.Server(BINARY, "-m", model, "--use", weights, "--no-prefix-cache") as server:
+                    wanted = self.ask(server)
+                    self.assertEqual(wanted[0], 200)
+                    os.remove(model + ".millrace-packed")
+                    self.assertEqual(self.ask(server), wanted)
 
 
 if __name__ == "__main__":

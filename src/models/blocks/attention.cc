@@ -6,6 +6,7 @@
 #include "attention/block_sparse.h"
 #include "attention/full.h"
 #include "attention/pattern_layers.h"
+#include "attention/workers/workers.h"
 #include "models/blocks/blocks.h"
 
 namespace millrace {
@@ -229,6 +230,10 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   const HeadRows heads{spec, layer, weights, context};
   if (!heads.stores) return finish_heads(heads, batch.size(), [](int64_t) {});
   const int64_t stored_index = context.kv().layer_of(context.first_kv_layer, index);
+  if (context.workers) {
+    finish_heads(heads, batch.size(), [](int64_t) {});
+    return context.workers->store(context.lane, stored_index, batch.size(), heads.k, heads.v);
+  }
   CodecTiles* const tiles = context.tiles_of(stored_index);
   if (tiles) tiles->begin(batch, stored_index);
   const StoredKeys stored = stored_keys(batch, stored_index, context);
@@ -352,7 +357,9 @@ namespace {
 void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
                         const KeyLifetimes* lifetimes, const LayerSpec* gated, ForwardContext& context) {
   const int64_t q_width = attention.heads * attention.head_dim;
-  if (diffusing_pattern(pattern_of(attention, context.limits().context)))
+  if (context.workers)
+    context.workers->attend(context.lane, batch, attention, context.q.as<float>(), context.attended.as<float>());
+  else if (diffusing_pattern(pattern_of(attention, context.limits().context)))
     attend_last_hop(hop_call(attention, batch, context), context.attended.as<float>());
   else
     attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),

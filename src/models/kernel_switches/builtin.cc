@@ -58,6 +58,23 @@ const Registry<KernelSwitch>& kernel_switches() {
             {{"capacity", Type::number, "1.25", 0.05, 64, "rows of an expert, as a multiple of the mean"}},
             Loss::lossy},
            kPaddedExperts},
+          {{"kernel",
+            "fastdecode",
+            "keys and values are in worker processes, which run attention for the engine; same bits",
+            "He and Zhai, 2024, FastDecode: High-Throughput GPU-Efficient LLM Serving using Heterogeneous Pipelines",
+            {{"count", Type::integer, "1", 1, 64, "workers; each holds a part of the KV heads of every layer"},
+             {"threads", Type::integer, "1", 1, 256, "threads of each worker that the engine starts"},
+             {"batches", Type::integer, "1", 1, 2,
+              "2: a step is two mini-batches, one of which attends while the matrices of the other run"},
+             {"transport", Type::text, "shm", 0, 0, "shm: rows are in shared memory; socket: they are sent"},
+             {"hosts", Type::text, "", 0, 0,
+              "running workers, HOST:PORT with + between, which replace count and transport; empty: the engine starts "
+              "its own"},
+             {"timeout", Type::number, "10", 0.01, 3600, "seconds for one layer, after which a worker counts as dead"},
+             {"program", Type::text, "", 0, 0, "program of own workers; empty: this one, or millrace next to it"}},
+            Loss::lossless,
+            "tests/properties/attention_workers_test.cc"},
+           kFastDecode},
       });
   return registry;
 }

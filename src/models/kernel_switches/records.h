@@ -11,5 +11,6 @@ extern const KernelSwitch kPaddedExperts;
 extern const KernelSwitch kGemv;
 extern const KernelSwitch kSharedPrefix;
 extern const KernelSwitch kUnifiedMax;
+extern const KernelSwitch kFastDecode;
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 
 #include "base/memory_accounts.h"
 #include "models/weight_sources/records.h"
+#include "tensor/mapping_guard.h"
 
 namespace millrace {
 namespace {
@@ -16,9 +17,22 @@ namespace {
 class MappedWeights final : public WeightSource {
  public:
   MappedWeights(std::shared_ptr<const MappedFile> file, WeightPlaces places, int64_t ahead, int64_t pinned)
-      : file_(std::move(file)), places_(std::move(places)), ahead_(std::min(ahead, layers() - 1)), pinned_(pinned) {
+      : file_(std::move(file)),
+        guard_(file_->bytes()),
+        places_(std::move(places)),
+        ahead_(std::min(ahead, layers() - 1)),
+        pinned_(pinned) {
     for (const WeightPlaces::Layer& layer : places_.layers)
       leases_.emplace_back(1 + layer.experts.size(), 0);  // the layer's own, then its experts'
+  }
+
+  // Lost pages read as zeros from then on, also if the file is whole again: every later pass fails, too.
+  Result<void> damage() const override {
+    if (!guard_.hit()) return {};
+    return Error::internal(
+        fmt::format("{}: weights can no longer be read: the file was cut off while in use, or the disk reports an "
+                    "error; start again, which packs them again",
+                    file_->path()));
   }
 
  private:
@@ -54,6 +68,7 @@ class MappedWeights final : public WeightSource {
   int64_t& leases(WeightUnit of) { return leases_[static_cast<size_t>(of.layer)][static_cast<size_t>(of.expert + 1)]; }
 
   std::shared_ptr<const MappedFile> file_;
+  const MappingGuard guard_;
   const WeightPlaces places_;
   const int64_t ahead_, pinned_;
   std::mutex mutex_;

@@ -145,6 +145,8 @@ void add_kv_format(const KvFormats& formats, const std::string& text, Facts& fac
 
 void add_switches(const ForwardSwitches& switches, Facts& facts) {
   facts.add_if(switches.attention.unify, kUnifiedMax, "kernel unified_max");
+  facts.add_if(switches.workers != nullptr, kWorkers, "kernel fastdecode");
+  facts.add_if(switches.workers && switches.workers->batches > 1, kTwoBatches, "kernel fastdecode:batches=2");
   const AttentionPattern* pattern = switches.attention.pattern;
   if (!pattern) return;
   const std::string who = "attention " + pattern->text();

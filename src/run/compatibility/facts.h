@@ -78,6 +78,8 @@ inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 inline constexpr Fact kExits{"exit", "tokens leave the model before its last layer"};
 
 inline constexpr Fact kUnifiedMax{"kernel", "weighs scores relative to one maximum"};
+inline constexpr Fact kWorkers{"kernel", "keeps keys and values in worker processes"};
+inline constexpr Fact kTwoBatches{"kernel", "runs a step as two mini-batches"};
 
 inline constexpr Fact kRecurrent{"model", "has recurrent layers"};
 inline constexpr Fact kLatent{"model", "has latent attention, whose values are parts of its keys"};

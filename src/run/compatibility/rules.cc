@@ -263,6 +263,30 @@ constexpr Rule kRules[] = {
     {&kBeams, &kLayerTables, kNotShared, kOmitOne},
     {&kBeams, &kDocumentsApart, "beams share a prompt's blocks", "use n instead"},
     {&kBeams, &kEvicts, "beams share keys and values, which an evictor cannot drop", kOmitOne},
+
+    // Keys and values in worker processes.
+    {&kWorkers, &kSimulates, "it computes nothing that workers could attend", "choose a cost with workers instead"},
+    {&kWorkers, &kDraftModel, "workers hold the layers of one model", kUseNgram},
+    {&kWorkers, &kSkipsLayers, "its drafts skip layers, whose keys the engine would copy", kUseNgram},
+    {&kWorkers, &kDrafterLayers, "workers hold the layers of the model alone", kUseNgram},
+    {&kWorkers, &kDraftsTrees, "workers have no rule for the branches of a tree", kUseChains},
+    {&kWorkers, &kWholeTexts, kStoresNothing, "omit the kernel"},
+    {&kWorkers, &kEvicts, "the engine has no keys and values that it could move", kOmitOne},
+    {&kWorkers, &kExits, "keys of skipped layers are stored in place", kOmitOne},
+    {&kWorkers, &kEncodes, "workers hold rows, and it encodes whole blocks", kUseRows},
+    {&kWorkers, &kResiduals, "workers hold rows without residuals", "use q8_0 or another format of one part"},
+    {&kWorkers, &kLatent, "it has latent attention, whose values are parts of its keys", "omit the kernel"},
+    {&kWorkers, &kPattern, "workers attend every key", kOmitOne},
+    {&kWorkers, &kVirtualPool, "workers hold blocks by number", "choose paged"},
+    {&kWorkers, &kTier, "the engine has no keys and values that it could move", "omit the tier"},
+    {&kWorkers, &kStore, "the engine has no keys and values that it could store", "omit the store"},
+    {&kWorkers, &kPrefixFile, "the engine has no keys and values that it could save", kOmitOne},
+    {&kWorkers, &kBlockImportance, "the importance of blocks is observed in place", "use another prefix evictor"},
+    {&kWorkers, &kDocumentsApart, "the engine has no keys and values that it could move", kOmitOne},
+    {&kWorkers, &kEncoder, "the engine has no keys and values that documents could join", kOmitOne},
+    {&kWorkers, &kSeveralAnswers, "answers would share a block that is partly filled, which the engine cannot copy",
+     "send a request for each answer"},
+    {&kTwoBatches, &kReadsWeights, "a pass reads each layer once, in order", "use batches=1"},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/workers/workers.h"
 #include "models/background_packer.h"
 #include "run/executors/cpu_setup.h"
 #include "run/language_model.h"
@@ -46,7 +47,8 @@ void CpuExecutor::start(const ForwardLimits& limits, int64_t drafts, int64_t str
              .documents = documents_.get(),
              .adapters = adapters_.get(),
              .accounts = model_->parts().accounts.get(),
-             .weights = model_->parts().model->source()});
+             .weights = model_->parts().model->source(),
+             .workers = runner_->workers()});
 }
 
 Result<void> CpuExecutor::packing_failure() const {
@@ -58,6 +60,8 @@ Result<void> CpuExecutor::failure() const {
   MILLRACE_TRY_VOID(packing_failure());
   return read_;
 }
+
+bool CpuExecutor::take_loss() { return runner_->workers() && runner_->workers()->take_loss(); }
 
 Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(packing_failure());

@@ -29,6 +29,7 @@ class CpuExecutor final : public Executor {
   void observe_attention() override { pass_->observe_attention(); }
   void forward(const StepInput& input, StepOutput& output) override;
   Result<void> failure() const override;
+  bool take_loss() override;
   const float* logits() const override { return runner_->logits(); }
 
  private:

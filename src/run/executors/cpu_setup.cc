@@ -7,6 +7,7 @@
 
 #include "attention/pattern_layers.h"
 #include "models/disk_keys.h"
+#include "models/two_batches.h"
 #include "models/weight_source.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
@@ -169,6 +170,8 @@ Result<int64_t> CpuSetup::plan_memory() {
   if (model_.source()) memory.kv_share = key_memory_share(layout_, model_.source()->policy().keys_on_disk);
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
+  if (forward_.switches.workers)
+    memory.activations += worker_memory(model_.spec(), forward_, layout_, threads_->threads());
   MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;

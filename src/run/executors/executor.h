@@ -21,6 +21,7 @@
 namespace millrace {
 
 class AdapterRegistry;
+class AttentionWorkers;
 class DraftModel;
 class WeightSource;
 
@@ -42,14 +43,15 @@ struct ExecutorLimits {
 
 // The parts of an executor in addition to its passes. The executor owns them.
 struct ExecutorParts {
-  KvHome* home = nullptr;                    // never null
-  TokenChooser* chooser = nullptr;           // never null
-  DraftModel* draft_model = nullptr;         // null: the drafter has no second model
-  DocumentPlacer* documents = nullptr;       // null: refuses contexts
-  AdapterRegistry* adapters = nullptr;       // LoRA; thread-safe; null: not supported
-  CostModel* cost = nullptr;                 // predicts the duration of steps; null: the engine learns a model
-  const MemoryAccounts* accounts = nullptr;  // count its memory; null: none
-  const WeightSource* weights = nullptr;     // reads the model's weights; null: they are in memory
+  KvHome* home = nullptr;                     // never null
+  TokenChooser* chooser = nullptr;            // never null
+  DraftModel* draft_model = nullptr;          // null: the drafter has no second model
+  DocumentPlacer* documents = nullptr;        // null: refuses contexts
+  AdapterRegistry* adapters = nullptr;        // LoRA; thread-safe; null: not supported
+  CostModel* cost = nullptr;                  // predicts the duration of steps; null: the engine learns a model
+  const MemoryAccounts* accounts = nullptr;   // count its memory; null: none
+  const WeightSource* weights = nullptr;      // reads the model's weights; null: they are in memory
+  const AttentionWorkers* workers = nullptr;  // hold keys and values; null: they are in this process
 };
 
 class Executor {
@@ -67,6 +69,7 @@ class Executor {
   CostModel* cost() const { return parts_.cost; }
   const MemoryAccounts* accounts() const { return parts_.accounts; }
   const WeightSource* weights() const { return parts_.weights; }
+  const AttentionWorkers* workers() const { return parts_.workers; }
 
   virtual const ExecutorLimits& limits() const = 0;
   // Refuses requests whose values are out of this executor's range; does not look into the constraint. Any thread.
@@ -91,6 +94,9 @@ class Executor {
   // After forward(): an error with which every stream of the step ends, because the model's weights are damaged or
   // could not be read. Engine thread only.
   virtual Result<void> failure() const { return {}; }
+  // Called before a step is planned. Returns true once after the keys and values of all streams and prefixes were lost,
+  // because other processes hold them. Engine thread only.
+  virtual bool take_loss() { return false; }
   // Logits of the last step's outputs, in plan order; null if there are none.
   virtual const float* logits() const { return nullptr; }
 

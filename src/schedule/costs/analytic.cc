@@ -56,6 +56,28 @@ constexpr Machine kMachines[] = {
      R"({"kind": "analytic", "flop_per_token": 25.7e9, "flop_per_pair": 0.819e6, "flops": 0.312e15, "flop_efficiency": 0.55,
          "weight_bytes": 26e9, "kv_bytes_per_token": 819200, "bandwidth": 1.56e12, "bandwidth_efficiency": 0.7,
          "step_overhead": 0.002, "seconds_per_token": 0, "swap_bandwidth": 25e9})"},
+    // FastDecode's machines (He and Zhai, 2024): one A10 (125 TFLOP/s of f16, 600 GB/s, 24 GB), alone and with nodes of
+    // two Epyc 7452 (205 GB/s of memory each) on 100 Gb/s. Rows: queries, keys and values of f32.
+    {"llama-7b-a10",
+     R"({"kind": "analytic", "flop_per_token": 13.2e9, "flop_per_pair": 0.524e6, "flops": 125e12, "flop_efficiency": 0.55,
+         "weight_bytes": 13.5e9, "kv_bytes_per_token": 524288, "bandwidth": 600e9, "bandwidth_efficiency": 0.7,
+         "step_overhead": 0.002, "seconds_per_token": 0, "swap_bandwidth": 25e9})"},
+    {"llama-7b-a10-2epyc",
+     R"({"kind": "workers", "flop_per_token": 13.2e9, "flops": 125e12, "flop_efficiency": 0.55, "weight_bytes": 13.5e9,
+         "bandwidth": 600e9, "bandwidth_efficiency": 0.7, "step_overhead": 0.002, "workers": 2,
+         "kv_bytes_per_token": 524288, "worker_bandwidth": 410e9, "worker_efficiency": 0.6,
+         "row_bytes_per_token": 1572864, "link_bandwidth": 12.5e9, "link_seconds": 0.00064, "batches": 2})"},
+    {"llama-7b-a10-4epyc",
+     R"({"kind": "workers", "flop_per_token": 13.2e9, "flops": 125e12, "flop_efficiency": 0.55, "weight_bytes": 13.5e9,
+         "bandwidth": 600e9, "bandwidth_efficiency": 0.7, "step_overhead": 0.002, "workers": 4,
+         "kv_bytes_per_token": 524288, "worker_bandwidth": 410e9, "worker_efficiency": 0.6,
+         "row_bytes_per_token": 1572864, "link_bandwidth": 12.5e9, "link_seconds": 0.00064, "batches": 2})"},
+    // An A100 with 40 GB in place of the A10, because 13 billion f16 weights need more than 24 GB.
+    {"opt-13b-a100-4epyc",
+     R"({"kind": "workers", "flop_per_token": 25.7e9, "flops": 0.312e15, "flop_efficiency": 0.55, "weight_bytes": 26e9,
+         "bandwidth": 1.56e12, "bandwidth_efficiency": 0.7, "step_overhead": 0.002, "workers": 4,
+         "kv_bytes_per_token": 819200, "worker_bandwidth": 410e9, "worker_efficiency": 0.6,
+         "row_bytes_per_token": 2457600, "link_bandwidth": 12.5e9, "link_seconds": 0.0008, "batches": 2})"},
     // 32 layers, width 4096, 8 KV heads: Mistral-7B, one of Sarathi-Serve's models.
     {"mistral-7b-a100",
      R"({"kind": "analytic", "flop_per_token": 14.5e9, "flop_per_pair": 0.524e6, "flops": 0.312e15, "flop_efficiency": 0.55,

@@ -47,6 +47,7 @@ struct CostFields {
 };
 
 Result<std::unique_ptr<CostModel>> make_analytic_cost(const CostFields& fields);
+Result<std::unique_ptr<CostModel>> make_workers_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields);
 

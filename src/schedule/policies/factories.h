@@ -14,6 +14,7 @@ Result<std::unique_ptr<SchedulerPolicy>> make_vtc(const OptionValues& options);
 Result<std::unique_ptr<SchedulerPolicy>> make_priority(const OptionValues& options);
 Result<std::unique_ptr<SchedulerPolicy>> make_deadline(const OptionValues& options);
 Result<std::unique_ptr<SchedulerPolicy>> make_shortest_predicted(const OptionValues& options);
+Result<std::unique_ptr<SchedulerPolicy>> make_load_stabilizing(const OptionValues& options);
 Result<std::unique_ptr<SchedulerPolicy>> make_orca(const OptionValues& options);
 
 }  // namespace millrace

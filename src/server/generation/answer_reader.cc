@@ -1,6 +1,7 @@
 #include "server/generation/answer_reader.h"
 
-#include <random>
+#include <fmt/format.h>
+#include <xxhash.h>
 
 #include "text/tools/tool_dialect.h"
 
@@ -66,20 +67,26 @@ AnswerPieces AnswerReader::read(std::string_view text, bool last) {
   return out;
 }
 
-std::string new_call_id(bool is_short) {
+std::string call_id(std::string_view answer_id, size_t choice, size_t call, bool is_short) {
   static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-  thread_local std::mt19937_64 source{std::random_device{}() ^ (static_cast<uint64_t>(std::random_device{}()) << 32)};
+  constexpr size_t kBase = sizeof(kLetters) - 1, kDigits = 10;  // of a half of the digest: 62^10 < 2^64
+  const std::string text = fmt::format("{} {} {}", answer_id, choice, call);
   std::string id = is_short ? "" : "call_";
-  for (int i = is_short ? 9 : 24; i > 0; --i) id += kLetters[source() % (sizeof(kLetters) - 1)];
+  for (uint64_t part = 0, left = is_short ? 9 : 24; left > 0; ++part) {
+    uint64_t digest = XXH3_64bits_withSeed(text.data(), text.size(), part);
+    for (size_t i = 0; i < kDigits && left > 0; ++i, --left, digest /= kBase) id += kLetters[digest % kBase];
+  }
   return id;
 }
 
-void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& params, bool keep_text) {
+void take_pieces(Choice& choice, size_t number, const Delta& delta, const GenerationRequest& params, bool keep_text) {
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind == Kind::text && keep_text) choice.text += piece.text;
     if (piece.kind == Kind::reasoning && keep_text) choice.reasoning += piece.text;
     if (piece.kind == Kind::call)
-      choice.calls.push_back({new_call_id(params.dialect && params.dialect->short_ids), piece.text, ""});
+      choice.calls.push_back(
+          {call_id(params.id, number, choice.calls.size(), params.dialect && params.dialect->short_ids), piece.text,
+           ""});
     if (piece.kind == Kind::arguments && !choice.calls.empty()) choice.calls.back().arguments += piece.text;
   }
 }

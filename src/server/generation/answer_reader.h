@@ -27,9 +27,11 @@ class AnswerReader {
 
 // Adds a delta's pieces to the choice, and assigns the ids of calls. `keep_text`: also collect text and thinking, for
 // answers that are not streamed.
-void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& params, bool keep_text);
+// `number`: the choice's index.
+void take_pieces(Choice& choice, size_t number, const Delta& delta, const GenerationRequest& params, bool keep_text);
 
-// "call_" and 24 letters and digits, or just nine.
-std::string new_call_id(bool is_short);
+// The id of a choice's next call, which depends on the answer's id alone: "call_" and 24 letters and digits, or just
+// nine.
+std::string call_id(std::string_view answer_id, size_t choice, size_t call, bool is_short);
 
 }  // namespace millrace

@@ -24,12 +24,15 @@ Generation::Generation(Service& service, const Endpoint& endpoint, GenerationReq
       headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
   if (params.served) answer_.model = params.served->model.get();
-  answer_.id = format_.id_prefix + (params.id.empty() ? service.new_id() : params.id);
+  if (params.id.empty()) params.id = service.new_id();
+  answer_.id = format_.id_prefix + params.id;
   answer_.model_name = !params.adapter.empty() ? params.adapter
                        : params.served         ? params.served->name()
                                                : params.model;  // an unload request needs no model
-  answer_.created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  answer_.created = params.created;
+  if (answer_.created == 0)
+    answer_.created =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : params.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, params.prompts.size() * static_cast<size_t>(params.request.n)));
   last_token_ns_.resize(answer_.choices.size());
@@ -204,7 +207,7 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
   }
   if (!delta.pieces.empty()) choice.last_kind = delta.pieces.back().kind;
   if (thought && event.token >= 0) ++choice.reasoning_tokens;
-  take_pieces(choice, delta, answer_.params, !answer_.params.stream);
+  take_pieces(choice, index, delta, answer_.params, !answer_.params.stream);
 }
 
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {

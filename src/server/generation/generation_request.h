@@ -108,7 +108,8 @@ struct GenerationRequest {
   Json applied;                          // changes by "millrace": {"use": [...]} and by compressors; null: neither
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
-  std::string id;  // id of the response; "": generate one
+  std::string id;       // id of the response; "": generate one
+  int64_t created = 0;  // its time, Unix seconds; 0: now
   // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
   std::vector<std::string> prompt_passes;
   bool no_prompt_passes = false;  // the request leaves out the model's own

@@ -1,0 +1,54 @@
+// Router: one address for several nodes that serve the same models. A request goes to a node that its Route chooses. If
+// the node is lost before the answer is complete, another one computes the same answer, because same request, same
+// bits; the client sees time pass, and nothing else. What makes an answer differ between nodes (its id, its time, a
+// seed that the client did not give) is chosen by the router and sent along (server/generation/answer_identity.h).
+//
+//   client --HTTP--> HttpServer --> Forward (one for each request) --NodeCall--> node
+//                                     NodeTable: health of the nodes       EventRelay: what the client has received
+//
+// Passes on what needs no state of a node: generation, embeddings, ranking, tokenizing, lists of models. Files,
+// batches, stored responses and the management of models are refused by name. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/node_table.h"
+#include "cluster/route.h"
+#include "server/access/api_keys.h"
+#include "server/http/http.h"
+#include "server/http/tls_context.h"
+
+namespace millrace {
+
+struct RouterOptions {
+  std::vector<NodeAddress> nodes;  // at least one
+  NodeTable::Options table;
+  const Route* route = &routes().front();
+  double wait_seconds = 30;  // that a request waits while no node is ready
+  int most_losses = 3;       // nodes that a request may lose before it fails: it may be what ends them
+  std::vector<ApiKey> keys;  // of clients; none: everything is allowed
+};
+
+class Router {
+ public:
+  // Errors: as HttpServer::start(), resource (threads).
+  static Result<std::unique_ptr<Router>> start(RouterOptions options, const HttpLimits& limits,
+                                               std::shared_ptr<const TlsContext> tls = nullptr);
+  ~Router();
+
+  int port() const { return http_->port(); }
+  NodeTable& nodes();
+  void drain() { http_->drain(); }
+  bool drained() const { return http_->drained(); }
+
+  struct State;  // router.cc
+
+ private:
+  Router();
+  std::unique_ptr<State> state_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace millrace
