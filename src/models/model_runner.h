@@ -24,6 +24,7 @@
 
 namespace millrace {
 
+class DiskKeys;
 class AttentionWorkers;
 class TwoBatches;
 
@@ -234,8 +235,9 @@ class ModelRunner {
   std::vector<float> behind_;          // ... and their residual behind the first layers
   std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
-  const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
-  bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
+  const LoraMix* mix_ = nullptr;         // mix of the stream that was begun last
+  bool adapts_ = false;                  // the batch has rows with adapters, which are a hook of its pass
+  std::shared_ptr<DiskKeys> disk_keys_;  // null: all keys are in memory
 };
 
 }  // namespace millrace

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "models/disk_keys.h"
 #include "models/two_batches.h"
+#include "models/weight_source.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
 #include "run/plan/state_slots.h"
@@ -166,6 +168,7 @@ Result<int64_t> CpuSetup::plan_memory() {
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model_.spec(), plan_, forward_, threads_->threads(), layout_,
                                                        tokenizer_, accounts->budget()));
   memory.states = places_.states * layout_.state_bytes();
+  if (model_.source()) memory.kv_share = key_memory_share(layout_, model_.source()->policy().keys_on_disk);
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
   if (forward_.switches.workers)
