@@ -55,7 +55,7 @@ void add_plot_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_exactness_command(CLI::App& app);
-void add_worker_command(CLI::App& app);  // attention-worker
+void add_worker_command(CLI::App& app);   // attention-worker
 void add_cluster_command(CLI::App& app);  // up, route, status, drain
 
 }  // namespace millrace
