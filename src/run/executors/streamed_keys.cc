@@ -63,7 +63,7 @@ void StreamedKeys::add_blocks(const Batch& batch, const BatchSpan& span, int64_t
 
 void StreamedKeys::begin_pass(const Batch& batch) {
   in_pass_ = true;
-  saved_ = -1;
+  saved_.assign(pool_.staged().turns.size(), 0);
   needed_.clear();
   own_.clear();
   written_.clear();
@@ -116,6 +116,7 @@ void StreamedKeys::before_keys(const Batch& batch, int64_t layer) {
   if (!in_pass_) begin_pass(batch);
   stats_.layer_blocks += resident_ + std::ssize(needed_);
   bring(layer, pattern_ ? own_ : needed_, false);
+  if (saved_[static_cast<size_t>(layer)]) bring(layer, written_, false);  // a layer that reads an earlier one's keys
   const int64_t next = next_layer(layer);
   if (reads_ahead_ && !pattern_ && next > layer && pool_.staged().turn(next) != pool_.staged().turn(layer))
     bring(next, needed_, true);
@@ -123,8 +124,7 @@ void StreamedKeys::before_keys(const Batch& batch, int64_t layer) {
 }
 
 void StreamedKeys::save(int64_t layer) {
-  if (saved_ == layer || written_.empty()) return;
-  saved_ = layer;
+  if (std::exchange(saved_[static_cast<size_t>(layer)], 1) || written_.empty()) return;
   file_->write(layer, written_);
   join_blocks(turn_of(layer).blocks, written_);
 }

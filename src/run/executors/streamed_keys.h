@@ -79,7 +79,7 @@ class StreamedKeys final : public KeyStager {
   bool in_pass_ = false;
   Blocks needed_, own_, written_;  // with earlier tokens; those of needed_ that new tokens lie next to; with new tokens
   int64_t resident_ = 0;           // resident blocks with earlier tokens
-  int64_t saved_ = -1;             // the last layer that was saved
+  std::vector<uint8_t> saved_;     // by layer; 1: its new keys are in the file
   Blocks chosen_, missing_, failed_;
   std::vector<float> features_, scores_, work_;
 
