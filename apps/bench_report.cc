@@ -16,6 +16,7 @@
 #include "base/version.h"
 #include "memory_report.h"
 #include "models/weight_parts_loader.h"
+#include "models/weight_source.h"
 #include "run/plan/memory_plan.h"
 
 namespace millrace {
@@ -134,6 +135,12 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
           {"neuron_fraction", ratio(disk.neurons_run, disk.neurons)},
           {"kept_bytes", disk.kept_bytes},
           {"cache_bytes", disk.cache_bytes}};
+}
+
+nlohmann::ordered_json weights_policy(const Model& model) {
+  const WeightSource* const source = model.source();
+  return source && !source->policy().text.empty() ? nlohmann::ordered_json(source->policy().text)
+                                                  : nlohmann::ordered_json();
 }
 
 void print_disk(const nlohmann::ordered_json& disk) {
@@ -268,7 +275,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"roof_f32_gflop_per_s", of_roof(roof.peaks.f32_gflop_per_s)},
           {"roof_bf16_gflop_per_s", of_roof(roof.peaks.bf16_gflop_per_s)},
           {"roof_int8_gop_per_s", of_roof(roof.peaks.int8_gop_per_s)},
-          {"disk", disk_json(test, result, roof)},  // null unless weights are read from the disk
+          {"disk", disk_json(test, result, roof)},                   // null unless weights are read from the disk
+          {"weights_policy", weights_policy(*model.parts().model)},  // null: the source has found none
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 

@@ -29,6 +29,7 @@ void add_running_commands(CLI::App& app);  // ps, stop
 void add_doctor_command(CLI::App& app);
 void add_help_commands(CLI::App& app);  // help, version
 void add_inspect_command(CLI::App& app);
+void add_offload_command(CLI::App& app);
 void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_datastore_command(CLI::App& app);

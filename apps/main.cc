@@ -49,7 +49,7 @@ constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE end
 // The commands as --help lists them.
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Use a model", "run chat serve cluster embed batch attention-worker"},
-    {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
+    {"Models on this machine", "list show pull create cp rm ps stop models inspect offload convert compress doctor"},
     {"Measure", "bench perplexity compare exactness simulate replay trace lab plot"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
@@ -74,8 +74,8 @@ constexpr std::pair<std::string_view, AddCommands> kModelCommands[] = {
 };
 constexpr AddCommands kOtherCommands[] = {
     add_pull_command,          add_stored_commands,        add_running_commands,      add_inspect_command,
-    add_models_command,        add_convert_command,        add_compress_command,      add_tokenize_command,
-    add_datastore_command,     add_template_command,       add_techniques_command,
+    add_offload_command,       add_models_command,         add_convert_command,       add_compress_command,
+    add_tokenize_command,      add_datastore_command,      add_template_command,      add_techniques_command,
 #ifdef MILLRACE_TRAIN
     add_train_command,
 #endif

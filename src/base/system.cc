@@ -151,6 +151,15 @@ int make_scratch_file(char* name) {
 #endif
 }
 
+int make_memory_file([[maybe_unused]] const char* name) {
+#if defined(__linux__)
+  return ::memfd_create(name, MFD_CLOEXEC);
+#else
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
 // ---- Sockets, pipes and signals ---------------------------------------------------------------------------
 
 int open_socket(int family, int type, int protocol) {

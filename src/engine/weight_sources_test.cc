@@ -111,12 +111,12 @@ class WeightSources : public ::testing::Test {
     return bytes;
   }
 
-  // The least memory of weights=experts: found by its own error.
-  int64_t least_memory(const std::string& path) {
+  // The least memory of a source with these options: found by its own error.
+  int64_t least_memory(const std::string& path, const std::string& source = "experts:") {
     int64_t low = 1, high = int64_t{1} << 26;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (load(path, fmt::format("experts:memory={}", middle)).ok())
+      if (load(path, fmt::format("{}memory={}", source, middle)).ok())
         high = middle;
       else
         low = middle + 1;
@@ -192,6 +192,35 @@ TEST_F(WeightSources, ExpertsGiveTheSameBits) {
   }
   EXPECT_NE(load(copy_of("tests/golden/llama/model.gguf"), "experts").error().message.find("has no mixture of experts"),
             std::string::npos);
+}
+
+// With all memory, with the least, and with some in between: weights, and at times keys, are read from the disk.
+TEST_F(WeightSources, FlexgenGivesTheSameBits) {
+  bool keys_on_disk = false;
+  for (const char* name : {"llama", "mixtral", "mamba", "deepseek2_groups", "qwen3next"}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
+    auto plain = load(path, "resident");
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    const Answer want = answer(*plain);
+    const std::string source = "flexgen:streams=2,prompt=100,generated=28,ahead=1,";
+    const int64_t least = least_memory(path, source), all = (*plain)->parts().model->weight_bytes();
+    for (const std::string& weights : {std::string("flexgen"), fmt::format("{}memory={}", source, least),
+                                       fmt::format("{}memory={}", source, (least + all) / 2),
+                                       fmt::format("{}keys=memory,place=blk.0.*=memory,memory={}", source, all)}) {
+      auto placed = load(path, weights);
+      ASSERT_TRUE(placed.ok()) << name << " " << weights << ": " << placed.error().message;
+      EXPECT_TRUE(answer(*placed) == want) << name << " " << weights;
+      const WeightSource& made = *(*placed)->parts().model->source();
+      EXPECT_EQ(made.figures()->bytes_read > 0, weights != "flexgen") << name << " " << weights;
+      EXPECT_TRUE(made.policy().text.starts_with("block of ")) << made.policy().text;
+      if (weights.find("memory=" + std::to_string(least)) != std::string::npos) {
+        EXPECT_LE(made.figures()->kept_bytes + made.figures()->cache_bytes, least);
+      }
+      keys_on_disk = keys_on_disk || made.policy().keys_on_disk > 0;
+    }
+  }
+  EXPECT_TRUE(keys_on_disk);
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
 }
 
 // The file is cut off, and later damaged, while an engine runs.
@@ -387,6 +416,8 @@ TEST_F(WeightSources, SaysWhatIsWrong) {
   contains("stream:place=*attn*", "place: expected PATTERN=memory or PATTERN=disk, got *attn*");
   contains("stream:place=blk.77.*=memory", "place: no tensor of a layer matches blk.77.*");
   contains("experts:keep=fifo", "has no mixture of experts");
+  contains("flexgen:memory=1000", "do not fit into 1000 bytes; raise --memory");
+  contains("flexgen:keys=disk", "keys: must be auto or memory, got disk");
   const std::string mixture = copy_of("tests/golden/mixtral/model.gguf");
   EXPECT_NE(message(mixture, "experts:keep=fifo").find("keep: must be weighed, lru, lfu or arc, got fifo"),
             std::string::npos);

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "attention/workers/workers.h"
 #include "models/background_packer.h"
 #include "models/blocks/early_exit.h"
+#include "models/disk_keys.h"
 #include "models/npu/products.h"
 #include "models/two_batches.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -21,6 +25,8 @@ Result<void> check_switches(const ArchSpec& spec, const ForwardSwitches& switche
     return Error::unsupported("kernel padded_experts: the model has no mixture of experts");
   return {};
 }
+
+double keys_on_disk(const Model& model) { return model.source() ? model.source()->policy().keys_on_disk : 0; }
 
 }  // namespace
 
@@ -68,6 +74,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
     MILLRACE_TRY(runner->npu_, NpuProducts::create(model, kernels, runner->threads_, options.limits));
   }
   runner->context_->first_kv_layer = options.first_layer;
+  if (const double share = keys_on_disk(model); share > 0 && runner->kv_) {
+    const std::string folder = std::filesystem::path(model.cache_path()).parent_path().string();
+    MILLRACE_TRY(runner->disk_keys_, DiskKeys::create(*runner->kv_, share, folder));
+    if (runner->disk_keys_->layers() > 0) runner->hooks().add(*runner->disk_keys_);
+  }
   runner->context_->workers = runner->workers_.get();
   if (runner->workers_ && runner->workers_->lanes() > 1) {
     MILLRACE_TRY(ForwardContext second,
@@ -99,7 +110,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   const ForwardBytes forward =
       ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout);
   std::vector<MemoryHold> memory;
-  for (const auto& [name, bytes] : {std::pair("KV", kv_pool_bytes(options.layout, options.blocks, options.places)),
+  const double in_memory = key_memory_share(options.layout, keys_on_disk(model));
+  const auto kv = static_cast<double>(kv_pool_bytes(options.layout, options.blocks, options.places));
+  for (const auto& [name, bytes] : {std::pair("KV", static_cast<int64_t>(std::ceil(in_memory * kv))),
                                     {"activations", forward.activations},
                                     {"logits", forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));

@@ -24,6 +24,7 @@
 
 namespace millrace {
 
+class DiskKeys;
 class NpuProducts;  // models/npu/products.h
 class AttentionWorkers;
 class TwoBatches;
@@ -238,9 +239,10 @@ class ModelRunner {
   std::vector<float> behind_;          // ... and their residual behind the first layers
   std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
-  const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
-  bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
-  bool npu_runs_ = false;         // npu_ is a hook of the present pass
+  const LoraMix* mix_ = nullptr;         // mix of the stream that was begun last
+  bool adapts_ = false;                  // the batch has rows with adapters, which are a hook of its pass
+  std::shared_ptr<DiskKeys> disk_keys_;  // null: all keys are in memory
+  bool npu_runs_ = false;                // npu_ is a hook of the present pass
 };
 
 }  // namespace millrace

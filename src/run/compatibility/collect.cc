@@ -54,6 +54,7 @@ void add_tables(const EnginePlan& plan, const std::vector<KvLayer>& layers, int6
 
 void add_places(const EnginePlan& plan, Facts& facts) {
   if (plan.tier) facts.add(kTier, plan.tier->label);
+  facts.add_if(plan.key_stream.has_value(), kStreamsKeys, "KV tier disk");
   if (!plan.store) return;
   facts.add(kStore, plan.store->label);
   facts.add_if(plan.store->label != kSsdStoreLabel, kStoreElsewhere, plan.store->label);

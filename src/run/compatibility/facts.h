@@ -113,6 +113,7 @@ inline constexpr Fact kVirtualPool{"engine", "a stream's blocks are contiguous w
 inline constexpr Fact kWidePages{"engine", "pages hold more tokens than a block of the attention pattern"};
 
 inline constexpr Fact kTier{"tier", "moves preempted streams to a tier"};
+inline constexpr Fact kStreamsKeys{"tier", "reads the keys of running streams from a file, layer by layer"};
 inline constexpr Fact kStore{"store", "stores prefixes"};
 inline constexpr Fact kStoreElsewhere{"store", "stores prefixes elsewhere than in a file"};
 inline constexpr Fact kFetchesPart{"store", "fetches a part of a prompt's blocks"};
