@@ -54,7 +54,7 @@ void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);
 void add_simulate_command(CLI::App& app);
 void add_exactness_command(CLI::App& app);
-void add_worker_command(CLI::App& app);  // attention-worker
+void add_worker_command(CLI::App& app);   // attention-worker
 void add_cluster_command(CLI::App& app);  // up, route, status, drain
 
 }  // namespace millrace
