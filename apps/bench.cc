@@ -231,7 +231,9 @@ Result<int> run(BenchFlags flags) {
   if (!flags.disk.empty() && !flags.roof) return Error::user("--disk: belongs to --roof");
   if (flags.roof && !flags.disk.empty())
     return run_bench_disk(flags.disk, flags.json || flags.output.starts_with("json"));
-  if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
+  if (flags.roof)
+    return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"),
+                          table_room(flags.wide, "--json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags = flags.places;
   model_flags.path = flags.model;
@@ -281,7 +283,7 @@ void add_output_flags(CLI::App* command, BenchFlags& flags) {
                    "md, csv, json or jsonl; with --calibrate, the output file for the cost model")
       ->capture_default_str();
   command->add_flag("--json", flags.json, "Same as -o json");
-  add_wide_to(command, &flags.wide);
+  add_wide_to(command, &flags.wide, bench_columns());
 }
 
 void add_speculate_flags(CLI::App* command, BenchFlags& flags) {

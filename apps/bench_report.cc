@@ -16,6 +16,7 @@
 #include "base/version.h"
 #include "memory_report.h"
 #include "models/weight_parts_loader.h"
+#include "models/weight_source.h"
 #include "run/plan/memory_plan.h"
 
 namespace millrace {
@@ -120,7 +121,10 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
   };
   return {{"io", disk.io},
           {"direct", disk.direct},
+          {"depth", disk.depth},
+          {"pages", disk.pages},
           {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
+          {"wasted_fraction", ratio(disk.wasted_bytes, disk.bytes_read)},
           {"gb_per_s", gb_per_s},
           {"roof_gb_per_s", of_roof(roof.disk_gb_per_s)},
           {"roof_fraction", of_roof(gb_per_s / roof.disk_gb_per_s)},
@@ -128,8 +132,15 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
           {"wait_fraction", ratio(disk.wait_ns, ns)},
           {"hit_ratio", ratio(disk.hits, disk.hits + disk.misses)},
           {"prefetch_accuracy", ratio(disk.prefetched_used, disk.prefetched)},
+          {"neuron_fraction", ratio(disk.neurons_run, disk.neurons)},
           {"kept_bytes", disk.kept_bytes},
           {"cache_bytes", disk.cache_bytes}};
+}
+
+nlohmann::ordered_json weights_policy(const Model& model) {
+  const WeightSource* const source = model.source();
+  return source && !source->policy().text.empty() ? nlohmann::ordered_json(source->policy().text)
+                                                  : nlohmann::ordered_json();
 }
 
 void print_disk(const nlohmann::ordered_json& disk) {
@@ -140,9 +151,18 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                ? std::string()
                                : fmt::format(", {} of the disk's {:.2f} GB/s", percent(disk["roof_fraction"]),
                                              disk["roof_gb_per_s"].get<double>());
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}\n", "",
+  const std::string neurons = disk["neuron_fraction"].is_null()
+                                  ? std::string()
+                                  : fmt::format("; neurons computed {}, bytes wasted {}",
+                                                percent(disk["neuron_fraction"]), percent(disk["wasted_fraction"]));
+  const std::string pages = disk["pages"].get<std::string>();
+  const std::string way = pages.empty()
+                              ? std::string()
+                              : fmt::format("; {} reads in flight, pages {}", disk["depth"].get<int64_t>(), pages);
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}{}\n", "",
              format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]));
+             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons,
+             way);
 }
 
 }  // namespace
@@ -255,25 +275,28 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"roof_f32_gflop_per_s", of_roof(roof.peaks.f32_gflop_per_s)},
           {"roof_bf16_gflop_per_s", of_roof(roof.peaks.bf16_gflop_per_s)},
           {"roof_int8_gop_per_s", of_roof(roof.peaks.int8_gop_per_s)},
-          {"disk", disk_json(test, result, roof)},  // null unless weights are read from the disk
+          {"disk", disk_json(test, result, roof)},                   // null unless weights are read from the disk
+          {"weights_policy", weights_policy(*model.parts().model)},  // null: the source has found none
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 
 // Rows are printed as they are measured, so that widths are fixed. Narrow terminals lose what is the same in most rows
 // first.
+std::vector<TableColumn> bench_columns() {
+  return {{.name = "model", .left = true, .drops = 8, .width = 24},
+          {.name = "size", .drops = 1, .width = 10},
+          {.name = "params", .drops = 2, .width = 8},
+          {.name = "threads", .drops = 6, .width = 7},
+          {.name = "type_k", .drops = 3, .width = 6},
+          {.name = "test", .width = 20},
+          {.name = "t/s", .width = 18},
+          {.name = "GB/s", .drops = 5, .width = 7},
+          {.name = "GOP/s", .drops = 4, .width = 8},
+          {.name = "roof", .drops = 7, .width = 6}};
+}
+
 BenchPrinter::BenchPrinter(std::string output, TableRoom room)
-    : output_(std::move(output)),
-      room_(std::move(room)),
-      table_(TableLook::markdown, {{.name = "model", .left = true, .drops = 8, .width = 24},
-                                   {.name = "size", .drops = 1, .width = 10},
-                                   {.name = "params", .drops = 2, .width = 8},
-                                   {.name = "threads", .drops = 6, .width = 7},
-                                   {.name = "type_k", .drops = 3, .width = 6},
-                                   {.name = "test", .width = 20},
-                                   {.name = "t/s", .width = 18},
-                                   {.name = "GB/s", .drops = 5, .width = 7},
-                                   {.name = "GOP/s", .drops = 4, .width = 8},
-                                   {.name = "roof", .drops = 7, .width = 6}}) {}
+    : output_(std::move(output)), room_(std::move(room)), table_(TableLook::markdown, bench_columns()) {}
 
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
   const bool first = printed_++ == 0;

@@ -31,6 +31,9 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
 // "pp512", "tg128", "pp512+tg128 @ d4096 x8"
 std::string bench_name(const BenchTest& test);
 
+// The columns of the Markdown table.
+std::vector<TableColumn> bench_columns();
+
 // Prints records as they are added; `output` is md, csv, json or jsonl. `room`: for md.
 class BenchPrinter {
  public:

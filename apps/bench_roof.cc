@@ -13,6 +13,7 @@
 #include "kernels/kernel_table.h"
 #include "kv/tiers/disk_speed.h"
 #include "progress.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -59,38 +60,48 @@ void print_json(const std::vector<Roof>& roofs, Isa isa) {
 }
 
 // Which version of each kernel family runs, and what a better one would need.
-void print_kernels(Isa isa) {
-  fmt::print("\n| {:<33} | {:<11} | {:<36} |\n| {:-<33} | {:-<11} | {:-<36} |\n", "kernels", "version", "others need",
-             "", "", "");
+void print_kernels(Isa isa, const TableRoom& room) {
+  TextTable table(TableLook::markdown, {{.name = "kernels", .left = true, .wraps = true},
+                                        {.name = "version", .left = true},
+                                        {.name = "others need", .left = true, .drops = 1, .wraps = true}});
   for (const KernelChoice& choice : kernel_choices(isa))
-    fmt::print("| {:<33} | {:<11} | {:<36} |\n", choice.family, choice.uses, fmt::join(choice.missing, ", "));
+    table.add(
+        {std::string(choice.family), std::string(choice.uses), fmt::format("{}", fmt::join(choice.missing, ", "))});
+  fmt::print("\n{}", table.text(room));
   const Isa machine = detect_isa();
   if (!(isa == machine))
     fmt::print("\nMILLRACE_ISA limits the features to {}; this machine has {}.\n", isa_name(isa), isa_name(machine));
   if (!amx_refusal().empty()) fmt::print("\nAMX is not used: {}.\n", amx_refusal());
 }
 
-void print_table(const std::vector<Roof>& roofs, Isa isa) {
+void print_table(const std::vector<Roof>& roofs, Isa isa, const TableRoom& room) {
   const auto machine = machine_facts();
-  fmt::print("{}, {} cores, {:.1f} GiB, {}; cache bandwidth from buffers of {} KiB (L2) and {} KiB (L3) per thread\n\n",
-             machine["cpu_info"].get<std::string>(), machine["cores"].get<int>(),
-             machine["memory_bytes"].get<double>() / (1 << 30), isa_name(isa), l2_buffer_bytes() >> 10,
-             l3_buffer_bytes() >> 10);
-  fmt::print("| {:>7} | {:>11} | {:>9} | {:>9} | {:>11} | {:>12} | {:>10} |\n", "threads", "memory GB/s", "L3 GB/s",
-             "L2 GB/s", "f32 GFLOP/s", "bf16 GFLOP/s", "int8 GOP/s");
-  fmt::print("| {:->7} | {:->11} | {:->9} | {:->9} | {:->11} | {:->12} | {:->10} |\n", ":", ":", ":", ":", ":", ":",
-             ":");
+  print_wrapped(
+      fmt::format(
+          "{}, {} cores, {:.1f} GiB, {}; cache bandwidth from buffers of {} KiB (L2) and {} KiB (L3) per thread",
+          machine["cpu_info"].get<std::string>(), machine["cores"].get<int>(),
+          machine["memory_bytes"].get<double>() / (1 << 30), isa_name(isa), l2_buffer_bytes() >> 10,
+          l3_buffer_bytes() >> 10),
+      room.columns);
+  TextTable table(TableLook::markdown, {{.name = "threads"},
+                                        {.name = "memory GB/s"},
+                                        {.name = "L3 GB/s", .drops = 2},
+                                        {.name = "L2 GB/s", .drops = 1},
+                                        {.name = "f32 GFLOP/s", .drops = 4},
+                                        {.name = "bf16 GFLOP/s", .drops = 3},
+                                        {.name = "int8 GOP/s", .drops = 5}});
   const auto or_none = [](double value) { return value > 0 ? fmt::format("{:.0f}", value) : std::string("none"); };
   for (const Roof& roof : roofs)
-    fmt::print("| {:>7} | {:>11.1f} | {:>9.0f} | {:>9.0f} | {:>11.0f} | {:>12} | {:>10} |\n", roof.threads, roof.read,
-               roof.l3, roof.l2, roof.peaks.f32_gflop_per_s, or_none(roof.peaks.bf16_gflop_per_s),
-               or_none(roof.peaks.int8_gop_per_s));
-  print_kernels(isa);
+    table.add({fmt::format("{}", roof.threads), fmt::format("{:.1f}", roof.read), fmt::format("{:.0f}", roof.l3),
+               fmt::format("{:.0f}", roof.l2), fmt::format("{:.0f}", roof.peaks.f32_gflop_per_s),
+               or_none(roof.peaks.bf16_gflop_per_s), or_none(roof.peaks.int8_gop_per_s)});
+  fmt::print("\n{}", table.text(room));
+  print_kernels(isa, room);
 }
 
 }  // namespace
 
-Result<int> run_bench_roof(const std::vector<int>& threads, bool json) {
+Result<int> run_bench_roof(const std::vector<int>& threads, bool json, const TableRoom& room) {
   MILLRACE_TRY(const Isa isa, select_isa());
   std::vector<int> counts;
   for (int count : threads) {
@@ -112,7 +123,7 @@ Result<int> run_bench_roof(const std::vector<int>& threads, bool json) {
   if (json)
     print_json(roofs, isa);
   else
-    print_table(roofs, isa);
+    print_table(roofs, isa, room);
   return 0;
 }
 

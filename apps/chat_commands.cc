@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
 #include "arguments.h"
 #include "input.h"
 #include "sampling/schema.h"
+#include "table_room.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -33,11 +34,6 @@ template <typename T>
 bool parse_whole(std::string_view text, T* out) {
   auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), *out);
   return !text.empty() && status == std::errc() && end == text.data() + text.size();
-}
-
-std::string at_home(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  return home && path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
 Result<ChatStep> reset(ChatSession& session, const std::string&) {
@@ -101,7 +97,8 @@ void list_settings(const ChatSession& session) {
   fmt::print("  {:<30} {}\n", "n", settings.max_tokens);
   fmt::print("  {:<30} {}\n", "trim", settings.trim ? "on" : "off");
   fmt::print("  {:<30} {}\n", "timings", settings.timings ? "on" : "off");
-  fmt::print("  {:<30} {}\n", "system", session.conversation.system.empty() ? "(none)" : session.conversation.system);
+  const size_t columns = terminal_columns();
+  print_fact("  system", session.conversation.system.empty() ? "(none)" : session.conversation.system, columns, 32);
   for (const OptionSpec& spec : sampling_schema()) {
     const std::string value = current_value(settings.sampling, spec);
     if (!value.empty()) fmt::print("  {:<30} {}\n", spec.name, value);
@@ -109,7 +106,7 @@ void list_settings(const ChatSession& session) {
   fmt::print("Other sampling options and their defaults:\n");
   for (const OptionSpec& spec : sampling_schema())
     if (current_value(settings.sampling, spec).empty())
-      fmt::print("  {:<30} {:<10} {}\n", spec.name, spec.default_value, spec.help);
+      print_fact(fmt::format("  {:<30} {:<10}", spec.name, spec.default_value), spec.help, columns, 43);
 }
 
 Result<ChatStep> set(ChatSession& session, const std::string& argument) {
@@ -166,13 +163,14 @@ constexpr ChatCommand kCommands[] = {
 };
 
 Result<ChatStep> help(ChatSession&, const std::string&) {
+  const size_t columns = terminal_columns();
   for (const ChatCommand& command : kCommands)
-    if (*command.help)
-      fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
-  fmt::print(
-      "A line that ends in a backslash continues on the next line; a paste of several\n"
-      "lines is one message; // begins a message with a slash. Ctrl-C stops an answer,\n"
-      "or clears the line.\n");
+    if (*command.help) print_fact(fmt::format("  /{} {}", command.name, command.arguments), command.help, columns, 22);
+  print_wrapped(
+      "A line that ends in a backslash continues on the next line; a paste of several lines is one message; // begins "
+      "a "
+      "message with a slash. Ctrl-C stops an answer, or clears the line.",
+      columns);
   return ChatStep::handled;
 }
 

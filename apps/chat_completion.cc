@@ -1,10 +1,10 @@
 #include "chat_completion.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "chat_commands.h"
+#include "input.h"
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -22,8 +22,7 @@ std::vector<std::string> beginning_with(std::vector<std::string> words, const st
 std::vector<std::string> paths_for(const std::string& begun) {
   const size_t slash = begun.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : begun.substr(0, slash + 1);
-  std::string real = folder.empty() ? "." : folder;
-  if (const char* home = std::getenv("HOME"); home && real.starts_with("~/")) real = home + real.substr(1);
+  const std::string real = folder.empty() ? "." : at_home(folder);
   std::vector<std::string> out;
   std::error_code failed;
   for (fs::directory_iterator at(real, failed), end; !failed && at != end; at.increment(failed)) {

@@ -244,6 +244,16 @@ Result<nlohmann::ordered_json> read_reply(const std::string& url, int status, co
   return Error::user(fmt::format("{}: {}", url, why));
 }
 
+std::vector<TableColumn> node_columns() {
+  return {{.name = "NODE", .left = true},
+          {.name = "STATE", .left = true},
+          {.name = "RUNNING"},
+          {.name = "REQUESTS", .drops = 2},
+          {.name = "FAILURES", .drops = 1},
+          {.name = "ADDRESS", .left = true, .drops = 3},
+          {.name = "WHY", .left = true, .drops = 4}};
+}
+
 Result<int> run_status(const AskFlags& flags) {
   const std::string address = address_of(flags.url);
   MILLRACE_TRY(const HubUrl url, parse_hub_url(address + "/cluster"));
@@ -262,13 +272,7 @@ Result<int> run_status(const AskFlags& flags) {
     print_json_line(json);
     return 0;
   }
-  TextTable table(TableLook::plain, {{.name = "NODE", .left = true},
-                                     {.name = "STATE", .left = true},
-                                     {.name = "RUNNING"},
-                                     {.name = "REQUESTS", .drops = 2},
-                                     {.name = "FAILURES", .drops = 1},
-                                     {.name = "ADDRESS", .left = true, .drops = 3},
-                                     {.name = "WHY", .left = true, .drops = 4}});
+  TextTable table(TableLook::plain, node_columns());
   for (const auto& node : json["nodes"])
     table.add({node.value("name", std::string()), node.value("state", std::string()),
                fmt::format("{}", node.value("running", int64_t{0})),
@@ -359,7 +363,7 @@ void add_cluster_command(CLI::App& app) {
       add_command(*cluster, "status", "List the nodes of a router", kStatusExamples, [=] { return run_status(*ask); });
   add_url(command, *ask);
   command->add_flag("--json", ask->json, "Print JSON");
-  add_wide_to(command, &ask->wide);
+  add_wide_to(command, &ask->wide, node_columns());
   command =
       add_command(*cluster, "drain", "Send a node no new requests", kDrainExamples, [=] { return run_drain(*ask); });
   command->add_option("node", ask->node, "A name of `millrace cluster status`")->required();

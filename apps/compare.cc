@@ -248,7 +248,9 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--text", flags->text, "Text for the suites and the prompts, may be packed with xz");
   add_sizes(command, flags->input);
   command->add_option("--json", flags->json, "Write the result to this file as JSON");
-  add_wide_to(command, &flags->wide);
+  add_wide_to(command, &flags->wide,
+              "peak, MB; prefill tokens/s; first token, ms; figures of the suites but the first, the last one first; "
+              "weights, MB; KV of a stream, MB; decode tokens/s");
   command->add_option("--html", flags->html, "Write a report to this file");
   flags->picture.add_to(command, "quality against speed and memory");
   command->add_option("--svg", flags->svg, "Write the same picture to this file as SVG");

@@ -12,6 +12,7 @@
 #include "compress_report.h"
 #include "input.h"
 #include "progress.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -38,7 +39,7 @@ at 8 bits unless --table says otherwise. A pass that changes no matrix is named,
 struct CompressFlags {
   CompressOptions options;
   std::string memory, report, evaluate;
-  bool json = false;
+  bool json = false, wide = false;
 };
 
 Result<void> write_report(const std::string& path, const Json& json, const std::string& text) {
@@ -127,12 +128,11 @@ Result<int> run(const CompressFlags& flags) {
     MILLRACE_TRY(evaluation, evaluate(flags, options, std::move(other_text)));
   }
   const Json json = compress_json(report, evaluation);
-  const std::string text = compress_text(report, evaluation);
-  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags.report, json, text));
+  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags.report, json, compress_text(report, evaluation, {})));
   if (flags.json)
     print_json_line(json);
   else
-    fmt::print("{}", text);
+    fmt::print("{}", compress_text(report, evaluation, table_room(flags.wide, "--json")));
   for (const std::string& pass : report.idle) fmt::print(stderr, "millrace: {}\n", pass);
   return report.idle.empty() ? 0 : 1;
 }
@@ -196,6 +196,7 @@ void add_compress_command(CLI::App& app) {
   command->add_flag("--force", flags->options.force, "Replace an existing output");
   command->add_option("-t,--threads", flags->options.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_flag("--json", flags->json, "Print the report as one JSON object");
+  add_wide_to(command, &flags->wide, compress_drop_order());
 }
 
 }  // namespace millrace

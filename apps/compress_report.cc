@@ -86,23 +86,44 @@ class ReportText {
 std::string why_left(const CompressedMatrix& matrix) {
   std::string out;
   for (const auto& [text, row] : matrix.passes)
-    if (row.action == "left") out += fmt::format("  {} left it: {}", text, row.why);
+    if (row.action == "left") out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", text, row.why);
   return out;
 }
 
 std::string size_of(const CompressedMatrix& matrix) { return fmt::format("{} x {}", matrix.rows, matrix.cols); }
 
+std::vector<TableColumn> planned_columns() {
+  return {{.name = "matrix", .left = true, .wraps = true, .width = 24},
+          {.name = "size", .drops = 2},
+          {.name = "format", .drops = 3},
+          {.name = "bits"},
+          {.name = "bytes", .drops = 1},
+          {.name = "passes", .left = true, .wraps = true}};
+}
+
+std::vector<TableColumn> done_columns() {
+  return {{.name = "matrix", .left = true, .wraps = true, .width = 24},
+          {.name = "size", .drops = 1},
+          {.name = "format", .drops = 4},
+          {.name = "bits"},
+          {.name = "zeros", .drops = 2},
+          {.name = "error"},
+          {.name = "rounding", .drops = 3},
+          {.name = "left by", .left = true, .wraps = true}};
+}
+
 // What a dry run says of each matrix.
-void add_planned(const CompressReport& report, ReportText& out) {
-  out.add("{:<32} {:>13} {:>7} {:>7} {:>12}  passes\n", "matrix", "size", "format", "bits", "bytes");
+void add_planned(const CompressReport& report, const TableRoom& room, ReportText& out) {
+  TextTable table(TableLook::plain, planned_columns());
   for (const CompressedMatrix& matrix : report.matrices) {
     std::string passes;
     for (const auto& [text, row] : matrix.passes)
       passes += fmt::format("{}{}: {}{}{}{}", passes.empty() ? "" : "; ", text, row.action, row.why.empty() ? "" : " (",
                             row.why, row.why.empty() ? "" : ")");
-    out.add("{:<32} {:>13} {:>7} {:>7.3f} {:>12}  {}\n", matrix.name, size_of(matrix), matrix.format, bits_of(matrix),
-            fmt::format("{}{}", matrix.estimated ? "about " : "", matrix.bytes), passes);
+    table.add({matrix.name, size_of(matrix), std::string(matrix.format), fmt::format("{:.3f}", bits_of(matrix)),
+               fmt::format("{}{}", matrix.estimated ? "about " : "", matrix.bytes), passes});
   }
+  out.add("{}", table.text(room));
 }
 
 // Adds the bytes of the embedding table, their share of the file, and the bytes that `--table same` would take.
@@ -128,18 +149,28 @@ Json table_json(const CompressReport& report) {
   return out;
 }
 
-void add_done(const CompressReport& report, ReportText& out) {
+void add_done(const CompressReport& report, const TableRoom& room, ReportText& out) {
   const bool held_out = report.held_out_windows > 0;
   if (held_out) out.add("errors are those on {} tokens that the passes did not see\n", report.held_out_tokens);
-  out.add("{:<32} {:>13} {:>7} {:>7} {:>7} {:>11} {:>11}\n", "matrix", "size", "format", "bits", "zeros", "error",
-          "rounding");
+  std::vector<TableColumn> columns = done_columns();
+  const bool any_left =
+      std::ranges::any_of(report.matrices, [](const CompressedMatrix& matrix) { return !why_left(matrix).empty(); });
+  if (!any_left) columns.pop_back();
+  TextTable table(TableLook::plain, std::move(columns));
   for (const CompressedMatrix& matrix : report.matrices) {
     const double error = held_out ? matrix.held_out_error : matrix.output_error;
     const double rounding = held_out ? matrix.rounded_held_out_error : matrix.rounded_output_error;
-    out.add("{:<32} {:>13} {:>7} {:>7.3f} {:>6.1f}% {:>11.3e} {:>11}{}\n", matrix.name, size_of(matrix), matrix.format,
-            bits_of(matrix), 100 * matrix.zeros, error >= 0 ? error : matrix.weighted_error,
-            rounding >= 0 ? fmt::format("{:.3e}", rounding) : "", why_left(matrix));
+    TextTable::Row row = {matrix.name,
+                          size_of(matrix),
+                          std::string(matrix.format),
+                          fmt::format("{:.3f}", bits_of(matrix)),
+                          fmt::format("{:.1f}%", 100 * matrix.zeros),
+                          fmt::format("{:.3e}", error >= 0 ? error : matrix.weighted_error),
+                          rounding >= 0 ? fmt::format("{:.3e}", rounding) : ""};
+    if (any_left) row.push_back(why_left(matrix));
+    table.add(std::move(row));
   }
+  out.add("{}", table.text(room));
 }
 
 }  // namespace
@@ -178,7 +209,12 @@ Json compress_json(const CompressReport& report, const std::optional<CompressEva
   return out;
 }
 
-std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation) {
+std::string compress_drop_order() {
+  return drop_order(done_columns()) + "; and of a dry run: " + drop_order(planned_columns());
+}
+
+std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation,
+                          const TableRoom& room) {
   ReportText out;
   const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
   out.add("{}{}: {} from {}, {}{:.1f} MB of tensors, {:.3f} bits a weight, before {:.1f} MB\n",
@@ -195,7 +231,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
     out.add("\n");
   }
   add_table(report, out);
-  if (!report.matrices.empty()) report.dry_run ? add_planned(report, out) : add_done(report, out);
+  if (!report.matrices.empty()) report.dry_run ? add_planned(report, room, out) : add_done(report, room, out);
   if (evaluation) {
     const ModelDivergence& found = evaluation->found;
     out.add(

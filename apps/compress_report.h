@@ -8,6 +8,7 @@
 #include "compress/compress.h"
 #include "compress_speed.h"
 #include "evaluate/model_divergence.h"
+#include "terminal/text_table.h"
 
 namespace millrace {
 
@@ -19,6 +20,10 @@ struct CompressEvaluation {
 };
 
 nlohmann::ordered_json compress_json(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation);
-std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation);
+// `room`: for the table of matrices.
+std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation,
+                          const TableRoom& room);
+// The columns of that table which a narrow terminal drops, for the help.
+std::string compress_drop_order();
 
 }  // namespace millrace

@@ -28,6 +28,8 @@
 #include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
 #include "parse_again.h"
+#include "table_room.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -206,17 +208,16 @@ void Doctor::cache(const ModelStore& store) {
     dangling += at->is_symlink(ignored) && !fs::exists(at->path(), ignored);
   }
   const auto models = store.list();
-  int64_t bytes = 0;
   std::vector<std::string> broken;
   for (const StoredModel& model : models) {
-    bytes += model.bytes;
     for (const std::string& file : model.files)
       if (!fs::exists(file, failed)) {
         broken.push_back(model.name);
         break;
       }
   }
-  say("models", fmt::format("{} on this machine, {}", models.size(), gigabytes(static_cast<double>(bytes))));
+  say("models",
+      fmt::format("{} on this machine, {}", models.size(), gigabytes(static_cast<double>(disk_bytes(models)))));
   if (partial > 0)
     say("downloads", fmt::format("{} interrupted in {}", partial, hub.folder().string()),
         "repeat millrace pull to finish them, or delete *.incomplete and *.parts");
@@ -265,6 +266,25 @@ const char* level_name(Finding::Level level) {
   return "";
 }
 
+// A terminal that is too narrow for three columns has each text below its topic.
+void print_findings(const std::vector<Finding>& findings, size_t columns) {
+  constexpr size_t kLevelColumns = 8, kTopicColumns = 22, kTextColumns = 30;
+  const bool narrow = columns > 0 && columns < kLevelColumns + kTopicColumns + kTextColumns;
+  for (const Finding& one : findings) {
+    const std::string topic = fmt::format("{:<{}} {}", level_name(one.level), kLevelColumns, one.topic);
+    const std::string advice = "-> " + one.advice;
+    if (narrow) {
+      fmt::print("{}\n", topic);
+      print_wrapped(one.text, columns, kLevelColumns + 1);
+      if (!one.advice.empty()) print_wrapped(advice, columns, kLevelColumns + 1);
+    } else {
+      constexpr size_t kLabelColumns = kLevelColumns + 1 + kTopicColumns;
+      print_fact(topic, one.text, columns, kLabelColumns);
+      if (!one.advice.empty()) print_fact("", advice, columns, kLabelColumns);
+    }
+  }
+}
+
 Result<int> examine(bool json, bool quick) {
   Doctor doctor;
   const ModelStore store;
@@ -287,10 +307,7 @@ Result<int> examine(bool json, bool quick) {
     return 0;
   }
   fmt::print("{}\n", kVersionText);
-  for (const Finding& one : doctor.findings) {
-    fmt::print("{:<8} {:<22} {}\n", level_name(one.level), one.topic, one.text);
-    if (!one.advice.empty()) fmt::print("{:<8} {:<22} -> {}\n", "", "", one.advice);
-  }
+  print_findings(doctor.findings, terminal_columns());
   return 0;
 }
 

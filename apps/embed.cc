@@ -10,6 +10,7 @@
 #include "evaluate/embed_texts.h"
 #include "input.h"
 #include "model_flags.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -49,13 +50,18 @@ void print_json(size_t index, size_t tokens, const std::vector<float>& values) {
   fmt::print("{}]}}\n", line);
 }
 
+// As many of the first values as the terminal has room for.
 void print_row(size_t index, size_t tokens, const std::vector<float>& values, bool first) {
+  constexpr size_t kMostShown = 8, kHeadColumns = 22, kValueColumns = 10, kMoreColumns = 4;
+  const size_t columns = terminal_columns();
+  const size_t room =
+      columns == 0 ? kMostShown
+                   : (std::max(columns, kHeadColumns + kMoreColumns) - kHeadColumns - kMoreColumns) / kValueColumns;
+  const size_t shown = std::min({kMostShown, std::max<size_t>(room, 1), values.size()});
   if (first) fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
-  constexpr size_t kShown = 8;
   std::string row = fmt::format("{:>5}  {:>6}  {:>6} ", index, tokens, values.size());
-  for (size_t i = 0; i < std::min(kShown, values.size()); ++i)
-    fmt::format_to(std::back_inserter(row), " {:>9.6f}", values[i]);
-  fmt::print("{}{}\n", row, values.size() > kShown ? " ..." : "");
+  for (size_t i = 0; i < shown; ++i) fmt::format_to(std::back_inserter(row), " {:>9.6f}", values[i]);
+  fmt::print("{}{}\n", row, values.size() > shown ? " ..." : "");
 }
 
 void print_cosines(const std::vector<std::vector<float>>& vectors) {

@@ -19,6 +19,7 @@
 #include "interrupt.h"
 #include "progress.h"
 #include "running.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -45,7 +46,7 @@ struct ExactnessFlags {
   ExactnessOptions check;
   std::string api = "auto", restart_command;
   double timeout = 120, restart_wait = 300;
-  bool restart_pause = false, json = false;
+  bool restart_pause = false, json = false, wide = false;
   CLI::Option* salt = nullptr;
 };
 
@@ -131,7 +132,7 @@ Result<int> check_server(ExactnessFlags flags) {
     fmt::print("{}{}",
                fmt::format("{}{}, model {}, --salt {}\n\n", checked.address, completion_path(checked.style.api),
                            checked.style.model.empty() ? "(not named)" : checked.style.model, flags.check.sizes.salt),
-               exactness_table(*result, checked));
+               exactness_table(*result, checked, table_room(flags.wide, "--json")));
   }
   return exit_status(*result);
 }
@@ -177,6 +178,7 @@ void add_exactness_command(CLI::App& app) {
       ->transform(as_seconds())
       ->check(CLI::Range(0.1, 86400.0));
   command->add_flag("--json", flags->json, "Print the result as JSON, with the requests, first answers and examples");
+  add_wide_to(command, &flags->wide, "ways whose answers are all the same, the last one first");
 }
 
 }  // namespace millrace

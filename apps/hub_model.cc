@@ -34,6 +34,27 @@ bool names_hub(const std::string& name) {
   return name.starts_with("hf:") || name.starts_with("hf.co/") || name.starts_with("huggingface.co/");
 }
 
+bool looks_like_path(const std::string& name) {
+  return name.starts_with('/') || name.starts_with('.') || name.starts_with('~') || name.ends_with(".gguf") ||
+         name.ends_with(".safetensors");
+}
+
+std::string no_such_model(const std::string& name) {
+  std::string near;
+  if (const auto all = short_names(); all.ok()) near = names_like(name, *all);
+  if (near.empty()) {
+    std::vector<std::string> words;
+    for (const EmbeddedModel& model : embedded_models()) words.emplace_back(model.short_name);
+    for (const StoredModel& model : ModelStore().list()) words.push_back(model.name);
+    near = suggestion(name, words);
+  }
+  return fmt::format(
+      "{}: no such file, and no model has that name; `millrace list`, `millrace models` and `millrace pull --list` "
+      "list "
+      "names{}",
+      name, near);
+}
+
 Result<HubName> hub_name_of(const std::string& name) {
   MILLRACE_TRY(const std::vector<ShortName> all, short_names());
   if (const auto model = find_short_name(name, all)) return parse_hub_name(*model);
@@ -73,6 +94,7 @@ Result<LocalModel> find_local_model(const std::string& name) {
     if (known)
       return Error::corrupt(
           fmt::format("{0}: {1} is not on this machine; `millrace pull {0}` downloads it", name, *known));
+    if (name.find('/') == std::string::npos && !looks_like_path(name)) return Error::user(no_such_model(name));
     return LocalModel{.path = name, .stored = {}};
   }
   store.note_use(found->name);

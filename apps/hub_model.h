@@ -25,12 +25,19 @@ std::string names_like(const std::string& name, const std::vector<ShortName>& al
 // Downloads a model, with a progress bar on a terminal.
 Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options);
 
+// Returns true if a name is written as a path, so that it can be neither a name of the store nor of a hub.
+bool looks_like_path(const std::string& name);
+
+// "NAME: no such file, and no model on this machine has that name; ...", with a near name.
+std::string no_such_model(const std::string& name);
+
 struct LocalModel {
   std::string path;                 // a file, a folder or a built-in name
   std::optional<Modelfile> stored;  // settings of a model of the store
 };
 
-// Downloads a model of a hub if necessary, and notes the use of one of the store.
+// Downloads a model of a hub if necessary, and notes the use of one of the store. Errors: user (nothing has that name),
+// corrupt (a short name whose model is not on this machine), those of a download.
 Result<LocalModel> find_local_model(const std::string& name);
 Result<std::string> local_model(const std::string& name);  // its path only
 // open_model() of it.

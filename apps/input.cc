@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -11,6 +12,11 @@
 #include "base/pending_file.h"
 
 namespace millrace {
+
+std::string at_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  return home && path.starts_with("~/") ? home + path.substr(1) : path;
+}
 
 Result<std::string> read_all(std::FILE* file, const std::string& name) {
   std::string text;

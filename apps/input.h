@@ -13,6 +13,9 @@ namespace millrace {
 Result<std::string> read_text_file(const std::string& path);
 Result<std::string> read_all(std::FILE* file, const std::string& name);
 
+// Returns a path with "~/" at its beginning replaced by the home folder. For paths that no shell has read.
+std::string at_home(const std::string& path);
+
 // Errors: corrupt (not JSON, with the byte).
 Result<nlohmann::ordered_json> read_json_file(const std::string& path);
 

@@ -16,6 +16,7 @@
 #include "models/mixers/mixer.h"
 #include "models/weight_parts_loader.h"
 #include "run/language_model.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -29,7 +30,7 @@ constexpr const char* kInspectExamples = R"(Examples:
 struct InspectFlags {
   std::string model;
   int64_t context = 0;
-  bool json = false, tensors = false;
+  bool json = false, tensors = false, wide = false;
 };
 
 // The part of the model that a tensor belongs to, from GGUF and Hugging Face names.
@@ -230,8 +231,38 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
 }
 
-void print_human(const nlohmann::ordered_json& d) {
-  auto line = [](const char* label, const std::string& value) { fmt::print("{:<14} {}\n", label, value); };
+std::vector<TableColumn> group_columns() {
+  return {{.name = "group", .left = true},
+          {.name = "tensors", .drops = 1},
+          {.name = "parameters", .drops = 2},
+          {.name = "bytes"},
+          {.name = "formats", .left = true, .wraps = true}};
+}
+
+std::vector<TableColumn> tensor_columns() {
+  return {{.name = "tensor", .left = true, .wraps = true},
+          {.name = "format", .left = true},
+          {.name = "bits", .drops = 2},
+          {.name = "bytes", .drops = 3},
+          {.name = "offset", .drops = 1},
+          {.name = "shape", .left = true, .drops = 4}};
+}
+
+void print_groups(const nlohmann::ordered_json& groups, const TableRoom& room) {
+  TextTable table(TableLook::plain, group_columns());
+  for (const auto& [name, group] : groups.items()) {
+    std::string formats;
+    for (const auto& [format, count] : group["formats"].items())
+      formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count.get<int64_t>(), format);
+    table.add({"  " + name, fmt::format("{}", group["tensors"].get<int64_t>()),
+               fmt::format("{}", group["parameters"].get<int64_t>()), size_text(group["bytes"].get<int64_t>()),
+               formats});
+  }
+  fmt::print("{}", table.text(room));
+}
+
+void print_human(const nlohmann::ordered_json& d, const TableRoom& room) {
+  auto line = [&](const char* label, const std::string& value) { print_fact(label, value, room.columns); };
   line("model",
        fmt::format("{} ({})",
                    d["name"].get<std::string>().empty() ? d["path"].get<std::string>() : d["name"].get<std::string>(),
@@ -264,14 +295,7 @@ void print_human(const nlohmann::ordered_json& d) {
                  "{} bytes: {}", source.size(),
                  nlohmann::json(source.substr(0, 60)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   if (d.contains("compressed")) line("compressed", compression_text(d["compressed"]));
-  fmt::print("{:<14} {:>7} {:>14} {:>10}  formats\n", "group", "tensors", "parameters", "bytes");
-  for (const auto& [name, group] : d["groups"].items()) {
-    std::string formats;
-    for (const auto& [format, count] : group["formats"].items())
-      formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count.get<int64_t>(), format);
-    fmt::print("  {:<12} {:>7} {:>14} {:>10}  {}\n", name, group["tensors"].get<int64_t>(),
-               group["parameters"].get<int64_t>(), size_text(group["bytes"].get<int64_t>()), formats);
-  }
+  print_groups(d["groups"], room);
   std::string memory = fmt::format("weights {}", size_text(d["memory"]["weights"].get<int64_t>()));
   for (const char* format : {"f16", "q8_0"})
     if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end())
@@ -283,15 +307,15 @@ void print_human(const nlohmann::ordered_json& d) {
   line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));
 }
 
-void print_tensors(const ModelFiles& files) {
-  fmt::print("\n{:<48} {:<8} {:>7} {:>12} {:>14}  shape\n", "tensor", "format", "bits", "bytes", "offset");
+void print_tensors(const ModelFiles& files, const TableRoom& room) {
+  TextTable table(TableLook::plain, tensor_columns());
   for (const auto& stored : files.tensors) {
     auto tensor = tensor_json(files, stored);
     const double bits = bits_of(files, stored);
-    fmt::print("{:<48} {:<8} {:>7} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(),
-               bits >= 0 ? fmt::format("{:.3f}", bits) : "", stored.tensor.bytes, stored.offset,
-               tensor["shape"].dump());
+    table.add({stored.name, tensor["format"].get<std::string>(), bits >= 0 ? fmt::format("{:.3f}", bits) : "",
+               fmt::format("{}", stored.tensor.bytes), fmt::format("{}", stored.offset), tensor["shape"].dump()});
   }
+  fmt::print("\n{}", table.text(room));
 }
 
 // A file of an unknown architecture is described as far as its tensors tell, and is an error all the same.
@@ -307,15 +331,16 @@ Result<int> run(const InspectFlags& flags) {
     families = compare_with_known(files);
     described = describe_unknown(files, families);
   }
+  const TableRoom room = table_room(flags.wide, "--json");
   if (flags.json && flags.tensors)
     for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(files, stored));
   if (flags.json)
     print_json_line(described);
   else if (known)
-    print_human(described);
+    print_human(described, room);
   else
     print_unknown(described);
-  if (flags.tensors && !flags.json) print_tensors(files);
+  if (flags.tensors && !flags.json) print_tensors(files, room);
   if (!known) return unknown_architecture(files, families);
   return 0;
 }
@@ -332,6 +357,8 @@ void add_inspect_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   command->add_flag("--tensors", flags->tensors, "List every tensor");
   command->add_flag("--json", flags->json, "Print one JSON object");
+  add_wide_to(command, &flags->wide,
+              drop_order(group_columns()) + "; and of --tensors: " + drop_order(tensor_columns()));
 }
 
 }  // namespace millrace

@@ -5,6 +5,8 @@
 
 #include "models/unknown/file_blocks.h"
 #include "run/language_model.h"
+#include "table_room.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -43,8 +45,9 @@ Json describe_unknown(const ModelFiles& files, const std::vector<ArchComparison>
 }
 
 void print_unknown(const Json& described) {
-  const auto line = [](const std::string& label, const std::string& value) {
-    if (!value.empty()) fmt::print("{:<14} {}\n", label, value);
+  const size_t columns = terminal_columns();
+  const auto line = [&](const std::string& label, const std::string& value) {
+    if (!value.empty()) print_fact(label, value, columns);
   };
   const Json& nearest = described["nearest"];
   line("model", fmt::format("{} ({})", described["path"].get<std::string>(), described["kind"].get<std::string>()));
@@ -59,8 +62,9 @@ void print_unknown(const Json& described) {
   fmt::print("blocks\n");
   for (const Json& block : described["blocks"]) {
     const auto text = block["text"].get<std::string>();
-    fmt::print("  {}{}{} ({})\n", block["name"].get<std::string>(), text.empty() ? "" : ": ", text,
-               block["built"].get<std::string>());
+    print_wrapped(fmt::format("{}{}{} ({})", block["name"].get<std::string>(), text.empty() ? "" : ": ", text,
+                              block["built"].get<std::string>()),
+                  columns, 2);
   }
 }
 

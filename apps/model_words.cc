@@ -10,31 +10,15 @@
 #include <optional>
 #include <utility>
 
-#include "arguments.h"
 #include "hub_model.h"
 #include "run/embedded_model.h"
 
 namespace millrace {
 namespace {
 
-// True: a path of a file that is missing, rather than OWNER/NAME of a hub.
-bool looks_like_path(const std::string& name) {
-  return name.starts_with('/') || name.starts_with('.') || name.starts_with('~') || name.ends_with(".gguf") ||
-         name.ends_with(".safetensors");
-}
-
 bool is_here(const std::string& name) {
   std::error_code ignored;
   return find_embedded_model(name) || std::filesystem::exists(name, ignored) || ModelStore().find(name);
-}
-
-// "; did you mean lab?", of all the names that a model may have.
-std::string near_names(const std::string& name, const std::vector<ShortName>& all) {
-  if (std::string near = names_like(name, all); !near.empty()) return near;
-  std::vector<std::string> words;
-  for (const EmbeddedModel& model : embedded_models()) words.emplace_back(model.short_name);
-  for (const StoredModel& model : ModelStore().list()) words.push_back(model.name);
-  return suggestion(name, words);
 }
 
 // Reads an answer from the terminal; an empty line is yes.
@@ -59,10 +43,7 @@ Result<std::optional<MissingModel>> missing_model(const std::string& name) {
   const auto known = find_short_name(name, all);
   const std::string model = known.value_or(name);
   if (looks_like_path(model) || !parse_hub_name(model).ok())
-    return Error::corrupt(
-        fmt::format("{}: no such file, and no model has that name; `millrace list`, `millrace models` and `millrace "
-                    "pull --list` list names, and a text to continue is -p TEXT{}",
-                    name, near_names(name, all)));
+    return Error::corrupt(no_such_model(name) + "; a text to continue is -p TEXT");
   return std::optional(MissingModel{known ? fmt::format("{} ({})", name, model) : name});
 }
 

@@ -31,6 +31,14 @@ Result<nlohmann::ordered_json> described(const EmbeddedModel& model) {
                                 {"chat_template", !files.chat_template.empty()}};
 }
 
+std::vector<TableColumn> model_columns() {
+  return {{.name = "NAME", .left = true},
+          {.name = "PARAMETERS", .drops = 2},
+          {.name = "SIZE", .drops = 3},
+          {.name = "CONTEXT", .drops = 4},
+          {.name = "CHAT TEMPLATE", .left = true, .drops = 1}};
+}
+
 Result<int> run(bool json, bool wide) {
   auto all = nlohmann::ordered_json::array();
   for (const EmbeddedModel& model : embedded_models()) {
@@ -45,11 +53,7 @@ Result<int> run(bool json, bool wide) {
     fmt::print("no model ships in this build\n");
     return 0;
   }
-  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
-                                     {.name = "PARAMETERS", .drops = 2},
-                                     {.name = "SIZE", .drops = 3},
-                                     {.name = "CONTEXT", .drops = 4},
-                                     {.name = "CHAT TEMPLATE", .left = true, .drops = 1}});
+  TextTable table(TableLook::plain, model_columns());
   for (const auto& one : all)
     table.add({one["name"].get<std::string>() + (one["default"].get<bool>() ? " (default)" : ""),
                fmt::format("{:.1f} M", one["parameters"].get<double>() * 1e-6),
@@ -66,7 +70,7 @@ void add_models_command(CLI::App& app) {
   CLI::App* command =
       add_command(app, "models", "List the models in this binary", kModelsExamples, [=] { return run(*json, *wide); });
   command->add_flag("--json", *json, "Print {\"models\":[...]}");
-  add_wide_to(command, wide.get());
+  add_wide_to(command, wide.get(), model_columns());
 }
 
 }  // namespace millrace

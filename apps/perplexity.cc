@@ -19,6 +19,7 @@
 #include "models/kept_mass_observer.h"
 #include "progress.h"
 #include "sampling/logprobs.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -245,20 +246,30 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
   print_json_line(out);
 }
 
+void print_positions(const PositionTotals& positions, const TableRoom& room) {
+  TextTable table(TableLook::plain, {{.name = "from position"}, {.name = "PPL"}, {.name = "tokens"}});
+  bool any = false;
+  positions.for_each([&](int64_t first, const LikelihoodTotals& part) {
+    any = true;
+    table.add({fmt::format("{}", first), fmt::format("{:.4f}", part.perplexity()), fmt::format("{}", part.count)});
+  });
+  if (any) fmt::print("{}", table.text(room));
+}
+
 void print_text(const Plan& plan, const LikelihoodTotals& totals, const PositionTotals& positions,
                 const DivergenceSummary* d) {
-  fmt::print("PPL = {:.4f} +/- {:.5f}\n", totals.perplexity(), totals.perplexity() * totals.mean_stderr());
-  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} per token\n", totals.count, plan.windows.size(),
-             plan.context, plan.mode, totals.mean());
-  positions.for_each([](int64_t first, const LikelihoodTotals& part) {
-    fmt::print("from position {:>9}: PPL {:.4f}, {} tokens\n", first, part.perplexity(), part.count);
-  });
+  const TableRoom room = table_room(false, "--json");
+  const auto say = [&](const std::string& text) { print_wrapped(text, room.columns); };
+  say(fmt::format("PPL = {:.4f} +/- {:.5f}", totals.perplexity(), totals.perplexity() * totals.mean_stderr()));
+  say(fmt::format("{} tokens scored in {} windows of {} ({}), NLL {:.6f} per token", totals.count, plan.windows.size(),
+                  plan.context, plan.mode, totals.mean()));
+  print_positions(positions, room);
   if (!d) return;
-  fmt::print("reference PPL = {:.4f}\n", std::exp(d->reference_nll_mean));
-  fmt::print("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}\n", d->kl_mean,
-             d->kl_mean_stderr, d->kl_median, d->kl_p90, d->kl_p99, d->kl_max);
-  fmt::print("same top token: {:.3f} %, RMS change of the token's probability: {:.3f} %\n", 100 * d->same_top,
-             100 * d->probability_change_rms);
+  say(fmt::format("reference PPL = {:.4f}", std::exp(d->reference_nll_mean)));
+  say(fmt::format("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}",
+                  d->kl_mean, d->kl_mean_stderr, d->kl_median, d->kl_p90, d->kl_p99, d->kl_max));
+  say(fmt::format("same top token: {:.3f} %, RMS change of the token's probability: {:.3f} %", 100 * d->same_top,
+                  100 * d->probability_change_rms));
 }
 
 Result<int> run(PerplexityFlags flags) {

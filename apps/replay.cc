@@ -101,16 +101,16 @@ nlohmann::ordered_json prefix_json(const PrefixCacheStats& p) {
           {"reuse_gap_seconds", ages_json(p.reuse_gap)}};
 }
 
-void print_prefix(const PrefixCacheStats& p) {
+void print_prefix(const PrefixCacheStats& p, const TableRoom& room) {
   if (p.queries == 0) return;
-  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} evicted", p.queries, p.hit_tokens,
-             p.query_tokens, p.stored_blocks, p.erased_blocks);
+  std::string text = fmt::format("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} evicted",
+                                 p.queries, p.hit_tokens, p.query_tokens, p.stored_blocks, p.erased_blocks);
   if (p.erased_blocks > 0)
-    fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
+    text += fmt::format(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
   if (p.reuse_gap.count() > 0)
-    fmt::print("; reused after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(),
-               p.reuse_gap.quantile_seconds(0.99));
-  fmt::print("\n");
+    text += fmt::format("; reused after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(),
+                        p.reuse_gap.quantile_seconds(0.99));
+  print_wrapped(text, room.columns);
 }
 
 Result<EngineOptions> engine_options(const ReplayFlags& flags) {
@@ -259,8 +259,9 @@ Result<int> run(const ReplayFlags& flags) {
     if (run.stats) add_engine_facts(facts, *run.stats);
     print_json_line(replay_json(std::move(facts), metrics, flags.limits, prediction));
   } else {
-    print_replay_text(metrics, flags.limits, prediction, table_room(flags.wide, "--json"));
-    if (run.stats) print_prefix(run.stats->prefix);
+    const TableRoom room = table_room(flags.wide, "--json");
+    print_replay_text(metrics, flags.limits, prediction, room);
+    if (run.stats) print_prefix(run.stats->prefix, room);
   }
   if (!flags.report.empty())
     MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, prediction));
@@ -327,7 +328,7 @@ void add_replay_command(CLI::App& app) {
   flags->picture.add_to(command, "the charts of the report");
   command->get_option("--picture")->excludes(recording);
   command->add_flag("--json", flags->json, "Print one JSON object");
-  add_wide_to(command, &flags->wide);
+  add_wide_to(command, &flags->wide, replay_drop_order());
 }
 
 }  // namespace millrace

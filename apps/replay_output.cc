@@ -6,6 +6,7 @@
 
 #include "base/ordered_json.h"
 #include "base/result.h"
+#include "table_room.h"
 
 namespace millrace {
 namespace {
@@ -48,35 +49,45 @@ TextTable::Row times_row(const char* name, const Summary& s) {
   return row;
 }
 
+std::vector<TableColumn> times_columns() {
+  return {{.name = "", .left = true},      {.name = "mean, ms"}, {.name = "p50, ms", .drops = 2},
+          {.name = "p90, ms", .drops = 1}, {.name = "p99, ms"},  {.name = "max, ms", .drops = 3}};
+}
+
+std::vector<TableColumn> predicted_columns() {
+  return {{.name = "", .left = true},
+          {.name = "measured", .drops = 2},
+          {.name = "predicted", .drops = 1},
+          {.name = "predicted / measured"}};
+}
+
 }  // namespace
+
+std::string replay_drop_order() {
+  return drop_order(times_columns()) + "; and of a prediction: " + drop_order(predicted_columns());
+}
 
 void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted,
                        const TableRoom& room) {
-  fmt::print("{} requests completed, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
-  for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
-  fmt::print(
-      "{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s including prompts; {} of {} prompt tokens from the "
-      "prefix cache\n",
-      m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
+  const auto say = [&](const std::string& text, size_t indent) { print_wrapped(text, room.columns, indent); };
+  say(fmt::format("{} requests completed, {} failed, in {:.2f} s", m.completed, m.failed, m.seconds), 0);
+  for (const auto& [text, count] : m.errors) say(fmt::format("{} x {}", count, text), 2);
+  say(fmt::format("{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s including prompts; {} of {} prompt "
+                  "tokens from the prefix cache",
+                  m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens),
+      0);
   if (limits.any())
-    fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
-  TextTable times(TableLook::plain, {{.name = "", .left = true},
-                                     {.name = "mean, ms"},
-                                     {.name = "p50, ms", .drops = 2},
-                                     {.name = "p90, ms", .drops = 1},
-                                     {.name = "p99, ms"},
-                                     {.name = "max, ms", .drops = 3}});
+    say(fmt::format("goodput {:.3f} requests/s: {} of {} requests within the limits", m.goodput, m.good, m.requests),
+        0);
+  TextTable times(TableLook::plain, times_columns());
   times.add(times_row("TTFT", m.ttft));
   times.add(times_row("TPOT", m.tpot));
   times.add(times_row("ITL", m.itl));
   times.add(times_row("E2E", m.e2e));
   fmt::print("\n{}", times.text(room));
-  if (m.lag.p99 > 0.01) fmt::print("  requests were sent up to {:.1f} ms late\n", m.lag.max * 1e3);
+  if (m.lag.p99 > 0.01) say(fmt::format("requests were sent up to {:.1f} ms late", m.lag.max * 1e3), 2);
   if (!predicted) return;
-  TextTable compared(TableLook::plain, {{.name = "", .left = true},
-                                        {.name = "measured", .drops = 2},
-                                        {.name = "predicted", .drops = 1},
-                                        {.name = "predicted / measured"}});
+  TextTable compared(TableLook::plain, predicted_columns());
   for (const ComparedFigure& row : compare_loads(m, *predicted))
     compared.add({row.name, fmt::format("{:.2f}", row.measured), fmt::format("{:.2f}", row.predicted),
                   fmt::format("{:.3f}", row.ratio())});

@@ -12,6 +12,9 @@
 
 namespace millrace {
 
+// The columns that a narrow terminal drops, for the help.
+std::string replay_drop_order();
+
 // `room`: for the tables.
 void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted,
                        const TableRoom& room);

@@ -42,6 +42,13 @@ Result<nlohmann::ordered_json> read_reply(const std::string& url, int status, co
   return Error::user(fmt::format("{}: {}", url, why));
 }
 
+std::vector<TableColumn> running_columns() {
+  return {{.name = "NAME", .left = true},
+          {.name = "SIZE", .drops = 3},
+          {.name = "CONTEXT", .drops = 2},
+          {.name = "UNLOADED AT", .left = true, .drops = 1}};
+}
+
 Result<int> list_running(const ServerFlags& flags) {
   const std::string address = address_of(flags.url);
   MILLRACE_TRY(const HubUrl url, parse_hub_url(address + "/api/ps"));
@@ -65,10 +72,7 @@ Result<int> list_running(const ServerFlags& flags) {
     fmt::print("{}: no model is loaded\n", address);
     return 0;
   }
-  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
-                                     {.name = "SIZE", .drops = 3},
-                                     {.name = "CONTEXT", .drops = 2},
-                                     {.name = "UNLOADED AT", .left = true, .drops = 1}});
+  TextTable table(TableLook::plain, running_columns());
   for (const auto& model : json["models"]) {
     const std::string until = model.value("expires_at", std::string());
     table.add({model.value("name", std::string()),
@@ -117,7 +121,7 @@ void add_running_commands(CLI::App& app) {
     command->add_option("--url", flags->url, "The server: http://HOST:PORT")->capture_default_str();
     if (stops) continue;
     command->add_flag("--json", flags->json, "Print the server's answer");
-    add_wide_to(command, &flags->wide);
+    add_wide_to(command, &flags->wide, running_columns());
   }
 }
 

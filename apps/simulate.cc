@@ -233,8 +233,8 @@ TextTable::Row figures_row(const Figures& f) {
           fmt::format("{:.1f} / {}", r.mean_running, r.most_running)};
 }
 
-void print_table(const std::vector<Figures>& all, const TableRoom& room) {
-  const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
+// `tenants`: the load has several tenants.
+std::vector<TableColumn> figures_columns(bool tenants) {
   std::vector<TableColumn> columns = {{.name = "policy", .left = true},
                                       {.name = "done", .drops = 5},
                                       {.name = "refused", .drops = 4},
@@ -247,7 +247,12 @@ void print_table(const std::vector<Figures>& all, const TableRoom& room) {
                                       {.name = "preempted", .drops = 2},
                                       {.name = "held mean / most", .drops = 1}};
   if (tenants) columns.push_back({.name = "service difference", .drops = 10});
-  TextTable table(TableLook::markdown, std::move(columns));
+  return columns;
+}
+
+void print_table(const std::vector<Figures>& all, const TableRoom& room) {
+  const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
+  TextTable table(TableLook::markdown, figures_columns(tenants));
   for (const Figures& f : all) {
     TextTable::Row row = figures_row(f);
     if (tenants) row.push_back(fmt::format("{:.0f}", f.result.fairness.difference));
@@ -460,7 +465,7 @@ void add_simulate_command(CLI::App& app) {
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
   flags->picture.add_to(command, "the distributions of the times, and the output, of each policy");
   command->add_flag("--json", flags->json, "Print a JSON array with one object per policy");
-  add_wide_to(command, &flags->wide);
+  add_wide_to(command, &flags->wide, figures_columns(true));
 }
 
 }  // namespace millrace

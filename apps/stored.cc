@@ -18,6 +18,7 @@
 #include "server/models/model_facts.h"
 #include "server/models/stored_models.h"
 #include "table_room.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
@@ -71,6 +72,13 @@ nlohmann::ordered_json stored_json(const StoredModel& model) {
           {"cached", model.cached},    {"system", model.about.system}};
 }
 
+std::vector<TableColumn> list_columns() {
+  return {{.name = "NAME", .left = true},
+          {.name = "SIZE", .drops = 3, .width = 10},
+          {.name = "MODIFIED", .left = true, .drops = 1},
+          {.name = "LAST USED", .left = true, .drops = 2}};
+}
+
 Result<int> list(bool json, bool names, bool wide) {
   const ModelStore store;
   const auto models = store.list();
@@ -79,12 +87,8 @@ Result<int> list(bool json, bool names, bool wide) {
     for (const EmbeddedModel& model : embedded_models()) fmt::print("{}\n", model.short_name);
     return 0;
   }
-  int64_t sum = 0;
   auto all = nlohmann::ordered_json::array();
-  for (const StoredModel& model : models) {
-    sum += model.bytes;
-    all.push_back(stored_json(model));
-  }
+  for (const StoredModel& model : models) all.push_back(stored_json(model));
   if (json) {
     print_json_line({{"models", all}, {"folder", store.folder().string()}});
     return 0;
@@ -93,14 +97,11 @@ Result<int> list(bool json, bool names, bool wide) {
     fmt::print("no models yet: millrace pull OWNER/NAME downloads one, millrace create NAME makes one\n");
     return 0;
   }
-  TextTable table(TableLook::plain, {{.name = "NAME", .left = true},
-                                     {.name = "SIZE", .drops = 3, .width = 10},
-                                     {.name = "MODIFIED", .left = true, .drops = 1},
-                                     {.name = "LAST USED", .left = true, .drops = 2}});
+  TextTable table(TableLook::plain, list_columns());
   for (const StoredModel& model : models)
     table.add({model.name, megabytes(model.bytes), ago(model.created), ago(model.used)});
   fmt::print("{}", table.text(table_room(wide, "--json")));
-  fmt::print("{} model{}, {}\n", models.size(), models.size() == 1 ? "" : "s", megabytes(sum));
+  fmt::print("{} model{}, {}\n", models.size(), models.size() == 1 ? "" : "s", megabytes(disk_bytes(models)));
   return 0;
 }
 
@@ -145,8 +146,9 @@ Result<int> show(const ShowFlags& flags) {
     print_json_line(out);
     return 0;
   }
-  const auto line = [](const char* name, const std::string& value) {
-    if (!value.empty()) fmt::print("{:<14} {}\n", name, value);
+  const size_t columns = terminal_columns();
+  const auto line = [&](const char* name, const std::string& value) {
+    if (!value.empty()) print_fact(name, value, columns);
   };
   line("name", model->name);
   line("from", model->about.from);
@@ -186,16 +188,22 @@ Result<void> check_new_name(const std::string& name) {
 Result<int> copy_name(const std::string& from, const std::string& to) {
   const ModelStore store;
   MILLRACE_TRY_VOID(check_new_name(to));
-  if (!store.find(from)) return not_on_machine(store, from);
-  MILLRACE_TRY_VOID(store.copy(from, to));
+  if (!store.find(from) && !find_embedded_model(from)) return not_on_machine(store, from);
+  MILLRACE_TRY_VOID(copy_model(store, from, to));
   fmt::print("{} is now also {}\n", from, canonical_model_name(to));
   return 0;
+}
+
+// Returns true if FROM or DRAFT of a Modelfile names a model. A file or folder with the name of a model is written as a
+// path: ./lab.
+bool names_model(const ModelStore& store, const std::string& text) {
+  return text.empty() || (!looks_like_path(text) && (find_embedded_model(text) || store.find(text)));
 }
 
 // Paths in a Modelfile are relative to its folder.
 std::string beside(const std::filesystem::path& file, const std::string& path) {
   std::error_code ignored;
-  const auto near = file.parent_path() / path;
+  const auto near = file.parent_path() / at_home(path);
   return std::filesystem::exists(near, ignored) ? std::filesystem::absolute(near, ignored).string() : path;
 }
 
@@ -203,17 +211,16 @@ Result<int> create(const std::string& name, const std::string& file) {
   MILLRACE_TRY_VOID(check_new_name(name));
   MILLRACE_TRY(const std::string text, read_text_file(file));
   MILLRACE_TRY(Modelfile about, parse_modelfile(text));
-  about.from = beside(file, about.from);
-  for (std::string& more : about.more_from) more = beside(file, more);
-  if (!about.draft.empty()) about.draft = beside(file, about.draft);
   for (std::string& adapter : about.adapters) adapter = beside(file, adapter);
+  const ModelStore store;
   std::vector<std::string*> models = {&about.from, &about.draft};
   for (std::string& more : about.more_from) models.push_back(&more);
   for (std::string* one : models)
     if (names_hub(*one)) {
       MILLRACE_TRY(*one, local_model(*one));
+    } else if (!names_model(store, *one)) {
+      *one = beside(file, *one);
     }
-  const ModelStore store;
   const auto notes = about.notes;  // printed also where the rest fails
   for (const std::string& note : notes) fmt::print(stderr, "millrace: note: {}: {}\n", file, note);
   about.notes.clear();
@@ -234,7 +241,7 @@ void add_stored_commands(CLI::App& app) {
   command->alias("ls");
   command->add_flag("--json", *json, "Print {\"models\":[...]}");
   command->add_flag("--names", *only_names, "Print names only, also those of built-in models");
-  add_wide_to(command, wide.get());
+  add_wide_to(command, wide.get(), list_columns());
 
   auto shown = std::make_shared<ShowFlags>();
   command = add_command(app, "show", "Describe a model on this machine", kShowExamples, [=] { return show(*shown); });
@@ -251,7 +258,7 @@ void add_stored_commands(CLI::App& app) {
   auto names = std::make_shared<std::pair<std::string, std::string>>();
   command = add_command(app, "cp", "Give a model a second name", kCopyExamples,
                         [=] { return copy_name(names->first, names->second); });
-  command->add_option("from", names->first, "A name of millrace list")->required();
+  command->add_option("from", names->first, "A name of millrace list or millrace models")->required();
   command->add_option("to", names->second, "The second name")->required();
 
   auto gone = std::make_shared<std::vector<std::string>>();

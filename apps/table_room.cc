@@ -6,12 +6,25 @@
 
 namespace millrace {
 
-void add_wide_to(CLI::App* command, bool* wide) {
-  command->add_flag("--wide", *wide, "Print every column, also if the terminal is narrower");
+void add_wide_to(CLI::App* command, bool* wide, const std::vector<TableColumn>& columns) {
+  add_wide_to(command, wide, drop_order(columns));
+}
+
+void add_wide_to(CLI::App* command, bool* wide, const std::string& order) {
+  command->add_flag("--wide", *wide,
+                    "Print every column. Without it, a narrow terminal drops, in this order: " + order);
 }
 
 TableRoom table_room(bool wide, const char* json) {
   return {wide ? 0 : terminal_columns(), fmt::format("--wide or {}", json)};
+}
+
+void print_wrapped(std::string_view text, size_t columns, size_t indent) {
+  fmt::print("{:{}}{}\n", "", indent, hanging_text(text, indent, columns));
+}
+
+void print_fact(std::string_view label, std::string_view text, size_t columns, size_t label_columns) {
+  fmt::print("{:<{}} {}\n", label, label_columns, hanging_text(text, label_columns + 1, columns));
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
+#include "table_room.h"
 #include "workload/cache_model.h"
 #include "workload/trace_stats.h"
 #include "workload_flags.h"
@@ -37,7 +38,7 @@ struct TraceFlags {
   int64_t block_tokens = 16, nodes = 1;
   std::vector<std::string> policies, capacities;
   std::string route = "in_turn";
-  bool json = false;
+  bool json = false, wide = false;
 };
 
 nlohmann::ordered_json to_json(const Summary& s) {
@@ -82,23 +83,40 @@ nlohmann::ordered_json to_json(const TraceStats& s) {
   return out;
 }
 
-void print_row(const char* name, const Summary& s, int digits) {
-  fmt::print("  {:<18} {:>11.{}f} {:>11.{}f} {:>11.{}f} {:>11.{}f} {:>11.{}f}\n", name, s.mean, digits, s.p50, digits,
-             s.p90, digits, s.p99, digits, s.max, digits);
+std::vector<TableColumn> summary_columns() {
+  constexpr size_t kNumber = 11;
+  return {{.name = "", .left = true, .width = 18},       {.name = "mean", .width = kNumber},
+          {.name = "p50", .drops = 2, .width = kNumber}, {.name = "p90", .drops = 1, .width = kNumber},
+          {.name = "p99", .drops = 4, .width = kNumber}, {.name = "max", .drops = 3, .width = kNumber}};
 }
 
-void print_reuse(const ReuseStats& r) {
-  fmt::print("\nprefixes, in blocks of {} tokens, with an unlimited cache\n", r.block_tokens);
-  fmt::print("  {} blocks, {} distinct; {} of those are reused, one of them {} times\n", r.blocks, r.distinct_blocks,
-             r.reused_blocks, r.most_uses);
-  fmt::print("  hits               {:6.2f} % of the blocks, {:.2f} % of the tokens\n",
-             100 * ratio(r.hit_blocks, r.blocks), 100 * ratio(r.hit_tokens, r.tokens));
-  fmt::print("  token by token     {:6.2f} % of the tokens, assuming half a block more per request; {:.2f} % at most\n",
-             100 * ratio(r.hit_tokens_expected, r.tokens), 100 * ratio(r.hit_tokens_at_most, r.tokens));
-  fmt::print("  mean over requests {:6.2f} % of the blocks, {:.2f} % of the tokens; {} requests have hits\n",
-             100 * r.mean_request_blocks, 100 * r.mean_request_tokens, r.requests_with_hit);
-  print_row("gap, seconds", r.gap_seconds, 1);
-  print_row("gap, requests", r.gap_requests, 0);
+TextTable::Row summary_row(const char* name, const Summary& s, int digits) {
+  TextTable::Row row = {name};
+  for (const double value : {s.mean, s.p50, s.p90, s.p99, s.max}) row.push_back(fmt::format("{:.{}f}", value, digits));
+  return row;
+}
+
+void print_reuse(const ReuseStats& r, const TableRoom& room) {
+  const auto fact = [&](const char* name, const std::string& text) {
+    print_fact(fmt::format("  {}", name), text, room.columns, 20);
+  };
+  fmt::print("\n");
+  print_wrapped(fmt::format("prefixes, in blocks of {} tokens, with an unlimited cache", r.block_tokens), room.columns);
+  print_wrapped(fmt::format("{} blocks, {} distinct; {} of those are reused, one of them {} times", r.blocks,
+                            r.distinct_blocks, r.reused_blocks, r.most_uses),
+                room.columns, 2);
+  fact("hits", fmt::format("{:.2f} % of the blocks, {:.2f} % of the tokens", 100 * ratio(r.hit_blocks, r.blocks),
+                           100 * ratio(r.hit_tokens, r.tokens)));
+  fact("token by token",
+       fmt::format("{:.2f} % of the tokens, assuming half a block more per request; {:.2f} % at most",
+                   100 * ratio(r.hit_tokens_expected, r.tokens), 100 * ratio(r.hit_tokens_at_most, r.tokens)));
+  fact("mean over requests",
+       fmt::format("{:.2f} % of the blocks, {:.2f} % of the tokens; {} requests have hits", 100 * r.mean_request_blocks,
+                   100 * r.mean_request_tokens, r.requests_with_hit));
+  TextTable gaps(TableLook::plain, summary_columns());
+  gaps.add(summary_row("  gap, seconds", r.gap_seconds, 1));
+  gaps.add(summary_row("  gap, requests", r.gap_requests, 0));
+  fmt::print("{}", gaps.text(room));
 }
 
 Result<int> run_stats(const TraceFlags& flags) {
@@ -108,20 +126,24 @@ Result<int> run_stats(const TraceFlags& flags) {
     print_json_line(to_json(s));
     return 0;
   }
+  const TableRoom room = table_room(flags.wide, "--json");
+  const auto say = [&](const std::string& text) { print_wrapped(text, room.columns); };
   const ArrivalStats& a = s.arrivals;
-  fmt::print("{} requests in {:.1f} s, {:.3f} per second; busiest 10 s: {:.1f} per second\n", s.requests, a.seconds,
-             a.rate, a.peak_rate);
-  if (s.sessions || s.tenants) fmt::print("{} sessions, {} tenants\n", s.sessions, s.tenants);
-  if (s.without_output) fmt::print("{} requests have no output\n", s.without_output);
-  fmt::print(
-      "gaps: coefficient of variation {:.2f}; arrivals in 10 s: variance {:.2f} times the mean (Poisson: 1 and 1)\n\n",
-      a.gap_cv, a.dispersion);
-  fmt::print("  {:<18} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "", "mean", "p50", "p90", "p99", "max");
-  print_row("prompt tokens", s.prompt_tokens, 0);
-  print_row("output tokens", s.output_tokens, 0);
-  print_row("gap, seconds", a.gap_seconds, 3);
-  fmt::print("  {} prompt tokens and {} output tokens in total\n", s.total_prompt, s.total_output);
-  if (s.reuse.block_tokens > 0) print_reuse(s.reuse);
+  say(fmt::format("{} requests in {:.1f} s, {:.3f} per second; busiest 10 s: {:.1f} per second", s.requests, a.seconds,
+                  a.rate, a.peak_rate));
+  if (s.sessions || s.tenants) say(fmt::format("{} sessions, {} tenants", s.sessions, s.tenants));
+  if (s.without_output) say(fmt::format("{} requests have no output", s.without_output));
+  say(fmt::format(
+      "gaps: coefficient of variation {:.2f}; arrivals in 10 s: variance {:.2f} times the mean (Poisson: 1 and 1)",
+      a.gap_cv, a.dispersion));
+  TextTable table(TableLook::plain, summary_columns());
+  table.add(summary_row("  prompt tokens", s.prompt_tokens, 0));
+  table.add(summary_row("  output tokens", s.output_tokens, 0));
+  table.add(summary_row("  gap, seconds", a.gap_seconds, 3));
+  fmt::print("\n{}", table.text(room));
+  print_wrapped(fmt::format("{} prompt tokens and {} output tokens in total", s.total_prompt, s.total_output),
+                room.columns, 2);
+  if (s.reuse.block_tokens > 0) print_reuse(s.reuse, room);
   return 0;
 }
 
@@ -166,15 +188,48 @@ Result<std::vector<CacheRow>> cache_rows(const TraceFlags& flags) {
   return rows;
 }
 
+// `several`: the requests go to several nodes.
+std::vector<TableColumn> cache_columns(bool several) {
+  constexpr size_t kNumber = 9;
+  std::vector<TableColumn> columns = {{.name = "policy", .left = true, .width = 14}, {.name = "capacity", .width = 10}};
+  if (several) {
+    columns.push_back({.name = "local blocks", .width = kNumber});
+    columns.push_back({.name = "local tokens", .drops = 3, .width = kNumber});
+    columns.push_back({.name = "global blocks", .drops = 5, .width = kNumber});
+    columns.push_back({.name = "global tokens", .drops = 4, .width = kNumber});
+    columns.push_back({.name = "gl/loc", .drops = 2, .width = kNumber});
+    columns.push_back({.name = "max/mean", .drops = 1, .width = kNumber});
+  } else {
+    columns.push_back({.name = "blocks", .width = kNumber});
+    columns.push_back({.name = "tokens", .drops = 1, .width = kNumber});
+  }
+  return columns;
+}
+
+TextTable::Row cache_row(const CacheRow& row, bool several) {
+  const auto percent = [](double part) { return fmt::format("{:.2f}", 100 * part); };
+  TextTable::Row out = {std::string(row.evictor->name), row.capacity ? fmt::format("{}", row.capacity) : "unlimited",
+                        percent(row.local.block_ratio()), percent(row.local.token_ratio())};
+  if (!several) return out;
+  out.push_back(percent(row.global.block_ratio()));
+  out.push_back(percent(row.global.token_ratio()));
+  out.push_back(fmt::format("{:.2f}", row.local.hit_blocks ? row.global.block_ratio() / row.local.block_ratio() : 0.0));
+  out.push_back(fmt::format("{:.2f}", row.local.load_ratio));
+  return out;
+}
+
 Result<int> run_cache_study(const TraceFlags& flags) {
   MILLRACE_TRY(auto rows, cache_rows(flags));
   MILLRACE_TRY(const auto requests, flags.load.load());
   auto out = nlohmann::ordered_json::array();
   const bool several = flags.nodes > 1;
+  const TableRoom room = table_room(flags.wide, "--json");
+  TextTable table(TableLook::plain, cache_columns(several));
   if (!flags.json) {
-    fmt::print("{} requests, {} nodes; hits in % of blocks and of tokens\n", requests.size(), flags.nodes);
-    fmt::print("{:<14} {:>10} {:>9} {:>9}", "policy", "blocks", several ? "local" : "blocks", several ? "" : "tokens");
-    fmt::print("{}\n", several ? fmt::format(" {:>9} {:>9} {:>9} {:>9}", "global", "", "gl/loc", "max/mean") : "");
+    print_wrapped(fmt::format("{} requests, {} nodes; capacities in blocks, hits in % of blocks and of tokens",
+                              requests.size(), flags.nodes),
+                  room.columns);
+    fmt::print("{}", table.head(room));
   }
   for (CacheRow& row : rows) {
     row.local = run_cache(requests, {row.evictor, row.capacity, flags.nodes, flags.block_tokens,
@@ -182,7 +237,6 @@ Result<int> run_cache_study(const TraceFlags& flags) {
     if (several)
       row.global =
           run_cache(requests, {row.evictor, row.capacity * flags.nodes, 1, flags.block_tokens, CacheRoute::in_turn});
-    const std::string capacity = row.capacity ? fmt::format("{}", row.capacity) : "unlimited";
     if (flags.json) {
       out.push_back({{"policy", row.evictor->name},
                      {"capacity_blocks",
@@ -192,15 +246,13 @@ Result<int> run_cache_study(const TraceFlags& flags) {
       if (several) out.back()["global"] = to_json(row.global);
       continue;
     }
-    fmt::print("{:<14} {:>10} {:>9.2f} {:>9.2f}", row.evictor->name, capacity, 100 * row.local.block_ratio(),
-               100 * row.local.token_ratio());
-    if (several) {
-      fmt::print(" {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f}", 100 * row.global.block_ratio(), 100 * row.global.token_ratio(),
-                 row.local.hit_blocks ? row.global.block_ratio() / row.local.block_ratio() : 0.0, row.local.load_ratio);
-    }
-    fmt::print("\n");
+    fmt::print("{}", table.line(cache_row(row, several)));
+    std::fflush(stdout);  // the next row may take a while
   }
-  if (flags.json) print_json_line(out);
+  if (flags.json)
+    print_json_line(out);
+  else
+    fmt::print("{}", table.dropped_text(room));
   return 0;
 }
 
@@ -225,6 +277,9 @@ void add_trace_command(CLI::App& app) {
         ->check(CLI::Range(int64_t{1}, int64_t{65536}));
     sub->add_flag("--json", flags->json, "Print JSON");
   }
+  add_wide_to(stats, &flags->wide, summary_columns());
+  add_wide_to(cache, &flags->wide,
+              drop_order(cache_columns(false)) + "; and with several nodes: " + drop_order(cache_columns(true)));
   cache->add_option("--policy", flags->policies, "Eviction policies, separated by commas")
       ->delimiter(',')
       ->capture_default_str();

@@ -2,51 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <map>
 
-#include "input.h"
-#include "workload/csv_line.h"
+#include "csv_rows.h"
 
 namespace millrace {
 namespace {
 
 constexpr double kMillion = 1e6;
-
-// The fields of a line by the names in the first line; a last line without its end is left out: a run may be writing
-// it.
-using CsvRow = std::map<std::string, std::string>;
-
-Result<std::vector<CsvRow>> read_rows(const std::string& path) {
-  MILLRACE_TRY(const std::string text, read_text_file(path));
-  std::vector<CsvRow> rows;
-  std::vector<std::string> names;
-  for (size_t start = 0, end; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
-    const auto fields = split_csv(std::string_view(text).substr(start, end - start));
-    if (names.empty()) {
-      names.assign(fields.begin(), fields.end());
-      continue;
-    }
-    if (fields.size() != names.size())
-      return Error::corrupt(
-          fmt::format("{}: a line has {} fields, the first line {}", path, fields.size(), names.size()));
-    CsvRow row;
-    for (size_t i = 0; i < names.size(); ++i) row.emplace(names[i], fields[i]);
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-Result<double> number_of(const CsvRow& row, const char* column, const std::string& path) {
-  const auto found = row.find(column);
-  double value = 0;
-  if (found == row.end()) return Error::corrupt(fmt::format("{}: has no column {}", path, column));
-  const std::string& text = found->second;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return value;
-  return Error::corrupt(fmt::format("{}: column {} has {}, which is not a number", path, column, text));
-}
 
 ChartAxis tokens_axis() {
   return {.title = "tokens seen", .unit = "million", .scaling = AxisScaling::linear, .from_zero = true};
@@ -65,11 +29,11 @@ ChartSeries smoothed(const ChartSeries& from) {
 }
 
 Result<ChartPanel> loss_panel(const std::string& path) {
-  MILLRACE_TRY(const auto rows, read_rows(path));
+  MILLRACE_TRY(const auto rows, read_csv_rows(path));
   ChartSeries each{.name = "mean between two lines of the log", .mark = ChartMark::dots, .sign = -1};
   for (const CsvRow& row : rows) {
-    MILLRACE_TRY(const double tokens, number_of(row, "tokens", path));
-    MILLRACE_TRY(const double loss, number_of(row, "loss", path));
+    MILLRACE_TRY(const double tokens, csv_number(row, "tokens", path));
+    MILLRACE_TRY(const double loss, csv_number(row, "loss", path));
     each.points.push_back({{tokens / kMillion}, {loss}, ""});
   }
   ChartPanel out{.title = "Training loss"};
@@ -82,15 +46,15 @@ Result<ChartPanel> loss_panel(const std::string& path) {
 
 // One line for each task, over the items of all lengths.
 Result<ChartPanel> accuracy_panel(const std::string& path) {
-  MILLRACE_TRY(const auto rows, read_rows(path));
+  MILLRACE_TRY(const auto rows, read_csv_rows(path));
   std::vector<std::string> tasks;
   std::map<std::string, std::map<double, std::pair<double, double>>> scores;  // [task][tokens]: right, items
   for (const CsvRow& row : rows) {
     const auto task = row.find("task");
     if (task == row.end()) return Error::corrupt(fmt::format("{}: has no column task", path));
-    MILLRACE_TRY(const double tokens, number_of(row, "tokens", path));
-    MILLRACE_TRY(const double right, number_of(row, "right", path));
-    MILLRACE_TRY(const double items, number_of(row, "items", path));
+    MILLRACE_TRY(const double tokens, csv_number(row, "tokens", path));
+    MILLRACE_TRY(const double right, csv_number(row, "right", path));
+    MILLRACE_TRY(const double items, csv_number(row, "items", path));
     if (!scores.contains(task->second)) tasks.push_back(task->second);
     auto& [all_right, all_items] = scores[task->second][tokens / kMillion];
     all_right += right;

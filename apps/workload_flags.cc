@@ -5,7 +5,6 @@
 #include "durations.h"
 #include "hub_model.h"
 #include "run/language_model.h"
-#include "seed_range.h"
 #include "text/tokenizer.h"
 #include "workload/generate.h"
 
@@ -28,7 +27,7 @@ void WorkloadFlags::add_to(CLI::App* command, const std::string& path_flag) {
   command->add_option("--burstiness", burstiness, "Shape of gamma arrivals; below 1 is burstier than Poisson")
       ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e3));
-  command->add_option("--seed", seed, "Seed of the drawn arrival times")->capture_default_str()->check(seed_range());
+  command->add_option("--seed", seed, "Seed of the drawn arrival times")->capture_default_str();
   command->add_option("--max-prompt", max_prompt, "Truncate prompts to this many tokens; 0: do not");
   command->add_option("--max-output", max_output, "Truncate answers to this many tokens; 0: do not");
   command->add_option("--tokenizer", tokenizer,

@@ -165,7 +165,7 @@ typedef struct millrace_request {
   const int32_t* tokens;          /* token ids to continue */
   size_t token_count;             /* number of `tokens` */
   const char* messages;           /* a conversation to answer, as for millrace_render_chat(); terminated by 0 */
-  const millrace_option* options; /* max_tokens, seed, temperature, top_k, stop, json_schema, use, ... */
+  const millrace_option* options; /* max_tokens, seed, temperature, top_k, stop, json_schema, document, use, ... */
   size_t option_count;            /* number of `options` */
   void* user_data;                /* returned in every event of this request */
 } millrace_request;

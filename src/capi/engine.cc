@@ -37,21 +37,47 @@ Result<void> create(const millrace_model* model, const millrace_option* options,
   return {};
 }
 
-Result<std::vector<TokenId>> prompt_of(const millrace_request& request, const LanguageModel& model, bool no_special) {
+// The start token, the documents' tokens, and those of the text; a document's tokens do not depend on its place.
+Result<DocumentPrompt> text_prompt(std::string_view text, const LanguageModel& model, const CRequestOptions& options) {
+  DocumentPrompt prompt;
+  if (options.documents.empty()) {
+    MILLRACE_TRY(prompt.tokens, model.encode(std::string(text), !options.no_special));
+    if (prompt.tokens.empty()) return Error::user("text: is empty, and this model adds no start token");
+    return prompt;
+  }
+  if (!options.no_special) {
+    MILLRACE_TRY(prompt.tokens, model.encode("", true));
+  }
+  std::vector<std::vector<TokenId>> documents;
+  for (const std::string& document : options.documents) {
+    MILLRACE_TRY(documents.emplace_back(), model.encode(document, false));
+    if (documents.back().empty()) return Error::user(fmt::format("document {}: is empty", documents.size() - 1));
+  }
+  prompt.add_documents(documents);
+  MILLRACE_TRY(const auto ids, model.encode(std::string(text), false));
+  if (ids.empty()) return Error::user("text: is empty; documents need a text after them");
+  prompt.add(ids);
+  return prompt;
+}
+
+Result<DocumentPrompt> prompt_of(const millrace_request& request, const LanguageModel& model,
+                                 const CRequestOptions& options) {
   if ((request.text != nullptr) + (request.tokens != nullptr) + (request.messages != nullptr) != 1)
     return Error::user("request: needs exactly one of text, tokens and messages");
-  if (request.messages) return chat_tokens(model, request.messages);
-  if (request.tokens) return std::vector<TokenId>(request.tokens, request.tokens + request.token_count);
-  MILLRACE_TRY(auto ids, model.encode({request.text, request.text_bytes}, !no_special));
-  if (ids.empty()) return Error::user("text: is empty, and this model adds no start token");
-  return ids;
+  if (request.messages) return chat_prompt(model, request.messages, options.documents);
+  if (request.text) return text_prompt({request.text, request.text_bytes}, model, options);
+  if (!options.documents.empty())
+    return Error::unsupported("document: comes before a text or in a conversation, not before tokens");
+  return DocumentPrompt{.tokens = {request.tokens, request.tokens + request.token_count}, .documents = {}};
 }
 
 Result<Request> request_of(const millrace_request& given, const SharedEngine& shared, const LanguageModel& model) {
   MILLRACE_TRY(const GivenOptions options, given_options(given.options, given.option_count));
   MILLRACE_TRY(CRequestOptions chosen, request_options(options, model_sampling(*model.parts().files)));
   if (!chosen.adapters_given) chosen.request.adapters = shared.adapters;
-  MILLRACE_TRY(chosen.request.prompt, prompt_of(given, model, chosen.no_special));
+  MILLRACE_TRY(DocumentPrompt prompt, prompt_of(given, model, chosen));
+  chosen.request.prompt = std::move(prompt.tokens);
+  chosen.request.documents = std::move(prompt.documents);
   return std::move(chosen.request);
 }
 

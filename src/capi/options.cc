@@ -79,7 +79,7 @@ const OptionTable<EngineTexts>& engine_table() {
 struct RequestTexts : Request {
   bool no_special = false, json_object = false;
   std::string json_schema, regex, grammar, trigger, early = "no";
-  std::vector<std::string> choices, adapter, use;
+  std::vector<std::string> choices, adapter, document_texts, use;
 };
 
 const OptionTable<RequestTexts>& request_table() {
@@ -101,6 +101,7 @@ const OptionTable<RequestTexts>& request_table() {
       {text("choice"), &RequestTexts::choices},
       {text("constraint_trigger"), &RequestTexts::trigger},
       {text("adapter"), &RequestTexts::adapter},
+      {text("document"), &RequestTexts::document_texts},
       {text("tenant"), &Request::tenant},
       {integer("priority", -kMaxCount, kMaxCount), &Request::priority},
       {number("deadline_seconds", 0, kMaxCount), &Request::deadline_seconds},
@@ -179,8 +180,8 @@ Result<void> apply_to_request(const std::vector<TechniqueUse>& uses, Request& re
       request.exit = use.written();
     else if (use.family == "prompt" && use.name != kNoTechnique)
       return Error::unsupported(fmt::format("use {}: the C interface does not compress prompts", use.text()));
-    else if (use.family == "context" && use.name != kNoTechnique)
-      return Error::unsupported(fmt::format("use {}: requests of the C interface have no documents", use.text()));
+    else if (use.family == "context")
+      request.document_context = use.written();
   }
   return {};
 }
@@ -259,7 +260,7 @@ Result<CRequestOptions> request_options(const GivenOptions& given, const Samplin
   MILLRACE_TRY(texts.constraint, constraint_of(texts));
   MILLRACE_TRY(texts.early_stopping, early_stopping(texts.early));
   MILLRACE_TRY(texts.adapters, adapters_of(texts.adapter));
-  return CRequestOptions{texts, texts.no_special, !texts.adapter.empty()};
+  return CRequestOptions{texts, texts.no_special, !texts.adapter.empty(), texts.document_texts};
 }
 
 }  // namespace millrace

@@ -41,6 +41,7 @@ struct CRequestOptions {
   Request request;          // without a prompt; its sampling options begin with `sampling`
   bool no_special = false;  // no start token before a text
   bool adapters_given = false;
+  std::vector<std::string> documents = {};  // texts before the prompt
 };
 // `sampling`: the model's own options, which `given` overrides.
 Result<CRequestOptions> request_options(const GivenOptions& given, const SamplingOptions& sampling);

@@ -44,7 +44,8 @@ TEST(EventRelay, AnotherNodeContinuesWhereTheFirstWasLost) {
 
 TEST(EventRelay, PingsAreLeftOutAndDoNotCount) {
   EventRelay relay(EventRelay::Kind::events);
-  std::string out = relayed(relay, ": ping\n\n" + event(0) + "event: ping\ndata: {\"type\":\"ping\"}\n\n" + event(1), 4);
+  std::string out =
+      relayed(relay, ": ping\n\n" + event(0) + "event: ping\ndata: {\"type\":\"ping\"}\n\n" + event(1), 4);
   relay.restart();
   out += relayed(relay, event(0) + event(1) + ": ping\n\n" + event(2), 4);
   EXPECT_EQ(out, event(0) + event(1) + event(2));

@@ -102,7 +102,8 @@ TEST(NodeAddress, Parses) {
   ASSERT_TRUE(six.ok());
   EXPECT_EQ(six->host, "::1");
   EXPECT_EQ(six->url(), "http://[::1]:9000");
-  for (const char* bad : {"", "host", "host:", ":80", "host:0", "host:65536", "host:8a", "ho st:80", "a@b:80", "h/p:80"})
+  for (const char* bad :
+       {"", "host", "host:", ":80", "host:0", "host:65536", "host:8a", "ho st:80", "a@b:80", "h/p:80"})
     EXPECT_FALSE(NodeAddress::parse(bad).ok()) << bad;
   EXPECT_EQ(NodeAddress::parse("https://host:443").error().kind, ErrorKind::unsupported);
 }

@@ -29,6 +29,7 @@ Result<std::unique_ptr<Pass>> make_pruner_zero_pass(const OptionValues& options)
 Result<std::unique_ptr<Pass>> make_fast_pruning_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_isc_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_shortgpt_pass(const OptionValues& options);
+Result<std::unique_ptr<Pass>> make_relufy_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_semsa_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_expert_sparsity_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_ziplm_pass(const OptionValues& options);

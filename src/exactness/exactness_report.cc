@@ -13,12 +13,6 @@ using ReportJson = nlohmann::ordered_json;
 
 constexpr size_t kMinColumn = 9;
 
-size_t longest_name(const ExactnessResult& result) {
-  size_t longest = 0;
-  for (const Probe& probe : result.probes) longest = std::max(longest, probe.name.size());
-  return longest;
-}
-
 // "same", "DIFFERS", "logprobs": only these differ, "failed", "-": not sent
 std::string cell_text(const WayCell& cell) {
   const int64_t count = cell.same + cell.failed + std::ssize(cell.differences);
@@ -28,19 +22,25 @@ std::string cell_text(const WayCell& cell) {
   return worst == AnswerDifference::Part::logprobs ? "logprobs" : "DIFFERS";
 }
 
-std::string rows_of(const ExactnessResult& result) {
-  const size_t names = longest_name(result);
-  std::string out = fmt::format("{:<{}}", "request", names);
-  for (const WayResult& way : result.ways)
-    out += fmt::format("  {:<{}}", way.name, std::max(kMinColumn, way.name.size()));
-  out += '\n';
-  for (size_t i = 0; i < result.probes.size(); ++i) {
-    out += fmt::format("{:<{}}", result.probes[i].name, names);
-    for (const WayResult& way : result.ways)
-      out += fmt::format("  {:<{}}", cell_text(way.cells[i]), std::max(kMinColumn, way.name.size()));
-    out += '\n';
+bool all_same(const WayResult& way) {
+  return std::ranges::all_of(way.cells,
+                             [](const WayCell& cell) { return cell.failed == 0 && cell.differences.empty(); });
+}
+
+std::string rows_of(const ExactnessResult& result, const TableRoom& room) {
+  std::vector<TableColumn> columns = {{.name = "request", .left = true, .wraps = true}};
+  const int ways = static_cast<int>(result.ways.size());
+  for (int i = 0; i < ways; ++i) {
+    const WayResult& way = result.ways[static_cast<size_t>(i)];
+    columns.push_back({.name = way.name, .left = true, .drops = all_same(way) ? ways - i : 0, .width = kMinColumn});
   }
-  return out;
+  TextTable table(TableLook::plain, std::move(columns));
+  for (size_t i = 0; i < result.probes.size(); ++i) {
+    TextTable::Row row = {result.probes[i].name};
+    for (const WayResult& way : result.ways) row.push_back(cell_text(way.cells[i]));
+    table.add(std::move(row));
+  }
+  return table.text(room);
 }
 
 std::string verdict(const ExactnessResult& result) {
@@ -129,8 +129,8 @@ ReportJson example_json(const DifferenceExample& example, const CheckedServer& s
 
 }  // namespace
 
-std::string exactness_table(const ExactnessResult& result, const CheckedServer& server) {
-  std::string out = rows_of(result) + verdict(result);
+std::string exactness_table(const ExactnessResult& result, const CheckedServer& server, const TableRoom& room) {
+  std::string out = rows_of(result, room) + verdict(result);
   for (const WayResult& way : result.ways)
     if (way.example) out += example_text(way, result, server);
   for (const WayResult& way : result.ways)

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "exactness/exactness.h"
+#include "terminal/text_table.h"
 
 namespace millrace {
 
@@ -16,8 +17,9 @@ struct CheckedServer {
 };
 
 // One row per probe, one column per way; then what differs, the smallest example of each way as curl commands with both
-// answers, and the notes.
-std::string exactness_table(const ExactnessResult& result, const CheckedServer& server);
+// answers, and the notes. `room`: for the rows; a narrow terminal drops ways whose answers are all the same, the last
+// one first.
+std::string exactness_table(const ExactnessResult& result, const CheckedServer& server, const TableRoom& room = {});
 
 nlohmann::ordered_json exactness_json(const ExactnessResult& result, const CheckedServer& server);
 

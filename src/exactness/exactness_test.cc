@@ -201,6 +201,19 @@ TEST(Exactness, DifferencesThatDoNotRepeatKeepTheWholeBatch) {
   EXPECT_EQ(result.different(), 1);
 }
 
+TEST(Exactness, ANarrowTerminalKeepsTheWaysThatDiffer) {
+  FaultyServer server;
+  server.fault = [&](const FaultyServer::Seen& s) { return s.batch.size() > 1; };
+  const ExactnessResult result = check(server);
+  const std::string whole = exactness_table(result, kServer), narrow = exactness_table(result, kServer, {50, "--wide"});
+  const auto head = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  EXPECT_EQ(whole.find("Not shown"), std::string::npos);
+  EXPECT_NE(narrow.find("Not shown in 50 columns: "), std::string::npos) << narrow;
+  EXPECT_LE(head(narrow).size(), 50u);
+  EXPECT_NE(head(narrow).find("batch"), std::string::npos) << narrow;
+  EXPECT_EQ(head(narrow).find("after load"), std::string::npos);
+}
+
 TEST(Exactness, BatchesSmallerThanTheProbes) {
   FaultyServer server;
   ExactnessOptions options;

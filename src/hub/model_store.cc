@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,14 +55,31 @@ int64_t modified(const fs::path& path) {
   return failed ? 0 : unix_time(time);
 }
 
+// Counts links of one file once.
 int64_t total_bytes(const std::vector<std::string>& files) {
   int64_t sum = 0;
+  std::set<std::pair<dev_t, ino_t>> counted;
   for (const std::string& file : files) {
-    std::error_code failed;
-    const auto size = fs::file_size(file, failed);
-    if (!failed) sum += static_cast<int64_t>(size);
+    struct stat status {};
+    if (::stat(file.c_str(), &status) == 0 && counted.insert({status.st_dev, status.st_ino}).second)
+      sum += static_cast<int64_t>(status.st_size);
   }
   return sum;
+}
+
+// All files of a model, with its adapters and its draft.
+std::vector<std::string> all_files(const StoredModel& model) {
+  std::vector<std::string> all = model.files;
+  all.insert(all.end(), model.about.adapters.begin(), model.about.adapters.end());
+  all.insert(all.end(), model.draft_files.begin(), model.draft_files.end());
+  return all;
+}
+
+// The name of a model's file in the store. The only file of a model is GGUF also where its name does not say so.
+std::string stored_file_name(const std::vector<std::string>& paths, const std::string& path) {
+  const std::string own = fs::path(path).filename().string();
+  const bool known = own.ends_with(".gguf") || own.ends_with(".safetensors");
+  return paths.size() == 1 && !known ? own + ".gguf" : own;
 }
 
 Error disk_error(const fs::path& path, const std::string& what) {
@@ -148,6 +166,15 @@ bool is_model_name(std::string_view name) {
     if (slash == std::string_view::npos) return true;
     name.remove_prefix(slash + 1);
   }
+}
+
+int64_t disk_bytes(const std::vector<StoredModel>& models) {
+  std::vector<std::string> all;
+  for (const StoredModel& model : models) {
+    const std::vector<std::string> own = all_files(model);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return total_bytes(all);
 }
 
 std::string canonical_model_name(std::string_view name) {
@@ -239,10 +266,7 @@ std::optional<StoredModel> ModelStore::read(const Place& place) const {
     if (out.files.empty()) return std::nullopt;
     out.path = out.files.front().ends_with(".gguf") ? out.files.front() : folder.string();
   }
-  std::vector<std::string> all = out.files;
-  all.insert(all.end(), out.about.adapters.begin(), out.about.adapters.end());
-  all.insert(all.end(), out.draft_files.begin(), out.draft_files.end());
-  out.bytes = total_bytes(all);
+  out.bytes = total_bytes(all_files(out));
   out.created = modified(path);
   out.used = last_use(out.name);
   return out;
@@ -340,7 +364,7 @@ Result<void> ModelStore::create(std::string_view name, const ModelRecipe& recipe
     std::error_code ignored;
     if (!paths.empty()) fs::create_directories(to, ignored);  // a failure shows in what follows
     for (const std::string& path : paths) {
-      const std::string own = fs::path(path).filename().string();
+      const std::string own = stored_file_name(paths, path);
       MILLRACE_TRY_VOID(link_or_copy(path, to / own));
       names.push_back(own);
     }

@@ -86,6 +86,9 @@ class ModelStore {
   HubCache cache_;
 };
 
+// Returns the bytes that models take on the disk: a file that several models share is counted once.
+int64_t disk_bytes(const std::vector<StoredModel>& models);
+
 // Returns true if `name` can be the name of a model: up to three parts of letters, digits and "._-", and a tag.
 bool is_model_name(std::string_view name);
 

@@ -59,6 +59,32 @@ TEST_F(ModelStoreTest, NamesShareFilesUntilTheLastIsRemoved) {
   EXPECT_EQ(store_->remove("one").error().kind, ErrorKind::user);
 }
 
+TEST_F(ModelStoreTest, ASingleFileIsStoredAsGguf) {
+  ASSERT_TRUE(store_
+                  ->create("one", {.files = {file("plain", "weights")},
+                                   .about = {.from = "plain", .draft = "small"},
+                                   .draft_files = {file("small", "few")}})
+                  .ok());
+  const auto one = store_->find("one");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(fs::path(one->path).filename(), "plain.gguf");
+  EXPECT_EQ(fs::path(one->about.draft).filename(), "small.gguf");
+  ASSERT_TRUE(
+      store_->create("folder", {.files = {file("f/config.json", "{}"), file("f/model.safetensors", "w")}}).ok());
+  EXPECT_TRUE(fs::exists(fs::path(store_->find("folder")->path) / "config.json"));
+}
+
+TEST_F(ModelStoreTest, FilesOfSeveralNamesAreCountedOnce) {
+  const ModelRecipe recipe{.files = {file("m.gguf", "weights")},
+                           .about = {.from = "m.gguf", .draft = "m.gguf"},
+                           .draft_files = {(folder_ / "m.gguf").string()}};
+  ASSERT_TRUE(store_->create("one", recipe).ok());
+  EXPECT_EQ(store_->find("one")->bytes, 7);  // it drafts for itself
+  ASSERT_TRUE(store_->copy("one", "two").ok());
+  ASSERT_TRUE(store_->create("three", {.files = {file("n.gguf", "more")}}).ok());
+  EXPECT_EQ(disk_bytes(store_->list()), 11);
+}
+
 TEST_F(ModelStoreTest, ADraftIsStoredBesideItsModelAndCopied) {
   const ModelRecipe recipe{.files = {file("m.gguf", "weights")},
                            .about = {.from = "m.gguf", .draft = "m.gguf", .kept = {{"PARSER", "p"}}},

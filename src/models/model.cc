@@ -10,6 +10,7 @@
 #include "models/blocks/early_exit.h"
 #include "models/layer_mixers.h"
 #include "models/model_builder.h"
+#include "models/neurons/neuron_mlp.h"
 #include "models/router.h"
 #include "models/skipped_blocks.h"
 #include "models/tensor_train_loader.h"
@@ -266,6 +267,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
         mlp_and_experts_block(spec_, layer, at, weights, y, context);
       else if (layer.moe)
         moe_block(spec_, layer.experts, at, weights, y, context);
+      else if (NeuronMlp* const neurons = source_ ? source_->neurons() : nullptr)
+        neurons->run(spec_, at, weights.mlp, y, context);
       else
         mlp_block(spec_, at, weights.mlp, layer.hidden, y, context, layer.gate_cut);
       if (context.failed) return *batch;

@@ -19,11 +19,13 @@
 
 #include "base/registry.h"
 #include "base/result.h"
+#include "offload/costs.h"
 #include "tensor/mapped_file.h"
 
 namespace millrace {
 
 class BlockIo;
+class NeuronMlp;
 
 // Bytes [begin, begin + bytes) of a file: a matrix.
 struct WeightRange {
@@ -53,11 +55,15 @@ struct WeightPlaces {
   };
   std::vector<Layer> layers;
   std::vector<WeightRange> others;  // tensors of no layer, such as the head, and those that rules keep
+  OffloadModel model = {};          // the model's sizes
+  OffloadCosts costs = {};          // set for members that plan with costs
+  int64_t limit = INT64_MAX;        // the limit that the member's memory() receives
 
   const std::vector<WeightRange>& ranges(WeightUnit of) const {
     return layers[static_cast<size_t>(of.layer)].ranges(of.expert);
   }
   int64_t other_bytes() const;
+  static int64_t bytes_of(const std::vector<WeightRange>& ranges);
   int64_t bytes() const;  // bytes of all weights
 };
 
@@ -82,7 +88,10 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
+  int64_t depth = 0;            // reads in flight, at most
+  std::string_view pages = {};  // where units find pages: "moved" from others, or "allocated"
   int64_t bytes_read = 0;       // bytes read after the start
+  int64_t wasted_bytes = 0;     // ... of which no weight was needed, because reads are whole pages
   int64_t reads = 0;            // units: layers or experts
   int64_t hits = 0;             // units that were in memory when a pass needed them
   int64_t misses = 0;           // units that a pass waited for
@@ -91,6 +100,8 @@ struct WeightFigures {
   int64_t prefetched = 0;       // units that were read before a pass needed them
   int64_t prefetched_used = 0;  // prefetched units that a pass used before they left memory
   int64_t failed = 0;           // reads that failed
+  int64_t neurons = 0;          // neurons of all tokens, in MLPs that are computed by neuron
+  int64_t neurons_run = 0;      // ... that were computed
   int64_t kept_bytes = 0;       // bytes that stay in memory
   int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };
@@ -117,9 +128,17 @@ class WeightLease {
   WeightUnit of_;
 };
 
+// The decisions of a source before it reads anything.
+struct WeightPolicy {
+  std::string text = {};    // for people, one line; "": there is nothing to say
+  double keys_on_disk = 0;  // share of the layers whose keys and values are to be on the disk
+};
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
+  const WeightPolicy& policy() const { return policy_; }
+  void set_policy(WeightPolicy policy) { policy_ = std::move(policy); }
   // Returns when the weights can be read. They stay until the last lease on them ends. Errors: internal (the
   // file cannot be read, or is damaged).
   Result<WeightLease> acquire(WeightUnit of);
@@ -131,7 +150,11 @@ class WeightSource {
   // The number of the next layer's experts that passes are to guess for each token by running its router early; 0:
   // none. Then the weights of layers without their routed experts are always in memory.
   virtual int64_t router_guesses() const { return 0; }
+  // Computes the dense MLPs neuron by neuron (models/neurons/neuron_mlp.h); null: passes multiply whole matrices.
+  virtual NeuronMlp* neurons() const { return nullptr; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+  // Asked after each pass: an error if leased weights were not those of the file, which no lease could notice.
+  virtual Result<void> damage() const { return {}; }
 
  private:
   friend class WeightLease;
@@ -141,6 +164,8 @@ class WeightSource {
   virtual Result<int64_t> begin_experts(int64_t layer, std::span<const int32_t> experts,
                                         std::span<const int32_t> guesses);
   virtual void end(WeightUnit of) = 0;
+
+  WeightPolicy policy_;
 };
 
 inline WeightLease::~WeightLease() {
@@ -151,6 +176,25 @@ inline WeightLease::~WeightLease() {
 struct PlacedWeights {
   std::unique_ptr<WeightSource> source;
   const uint8_t* packed = nullptr;
+};
+
+// The prediction for a source in a given memory: bytes and times.
+struct WeightForecast {
+  int64_t kept_bytes = 0;      // weights that stay in memory
+  int64_t cache_bytes = 0;     // memory that the other weights share
+  double decode_bytes = 0;     // bytes that one decode step of all streams reads
+  double prefill_bytes = 0;    // bytes that one pass over tokens of a prompt reads
+  double decode_seconds = 0;   // one decode step of all streams
+  double prefill_seconds = 0;  // one pass over OffloadWork::chunk tokens of a prompt
+  int64_t block = 0;           // streams of a step, if the source runs fewer than all together; 0: all
+  std::string note = {};       // for people; "": there is nothing to say
+};
+
+struct WeightQuestion {
+  const WeightPlaces& places;  // with the model's sizes, and costs
+  const OptionValues& options;
+  int64_t limit = 0;  // the bytes that weights may have
+  OffloadWork work = {};
 };
 
 struct WeightSourceMember {
@@ -164,6 +208,10 @@ struct WeightSourceMember {
   // `memory`: what memory() returned. Errors: resource, storage, corrupt.
   Result<PlacedWeights> (*make)(WeightFile file, WeightPlaces places, const OptionValues& options,
                                 int64_t memory) = nullptr;
+  // WeightPlaces::costs are set before memory() and make() are called.
+  bool uses_costs = false;
+  // Predicts the speed. Errors: as memory().
+  Result<WeightForecast> (*predict)(const WeightQuestion& question) = nullptr;
 };
 
 const Registry<WeightSourceMember>& weight_sources();

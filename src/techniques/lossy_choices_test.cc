@@ -67,6 +67,22 @@ TEST(LossyChoices, AcceptanceIsReportedWithADrafterOnly) {
   EXPECT_TRUE(lossy_choices({}, engine).empty());
 }
 
+TEST(LossyChoices, NeuronsAreReportedIfAPredictorChoosesThem) {
+  LoadOptions load;
+  for (const char* exact :
+       {"llm_in_flash:file=a.neurons", "powerinfer:file=a.neurons,predictor=none", "resident", "stream"}) {
+    load.weights = exact;
+    EXPECT_TRUE(lossy_choices(load, {}).empty()) << exact;
+  }
+  for (const char* predicted :
+       {"llm_in_flash:predictor=file,file=a.neurons", "powerinfer:file=a.neurons,predictor=file"}) {
+    load.weights = predicted;
+    ASSERT_EQ(lossy_choices(load, {}).size(), 1u) << predicted;
+    EXPECT_EQ(lossy_choices(load, {})[0].family, "weights");
+    EXPECT_EQ(lossy_choices(load, {})[0].text, predicted);
+  }
+}
+
 TEST(LossyChoices, LeaveOutWhatIsLossless) {
   LoadOptions load;
   EngineOptions engine;

@@ -120,6 +120,13 @@ TEST(TextTable, DropsInTheOrderOfTheCaller) {
       << table.text({60, "--json"});
 }
 
+TEST(TextTable, TheOrderOfDroppingIsATextForTheHelp) {
+  EXPECT_EQ(
+      drop_order({{.name = "a", .drops = 3}, {.name = "b"}, {.name = "c, MB", .drops = 1}, {.name = "d", .drops = 2}}),
+      "c, MB; d; a");
+  EXPECT_EQ(drop_order({{.name = "a"}}), "");
+}
+
 TEST(TextTable, RowsOneByOne) {
   TextTable table(TableLook::plain,
                   {{.name = "NAME", .left = true, .width = 10}, {.name = "SIZE", .drops = 1, .width = 8}});

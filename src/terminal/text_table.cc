@@ -17,6 +17,16 @@ std::string padded(const std::string& text, size_t width, bool left) {
 
 }  // namespace
 
+std::string drop_order(const std::vector<TableColumn>& columns) {
+  std::vector<const TableColumn*> dropped;
+  for (const TableColumn& column : columns)
+    if (column.drops > 0) dropped.push_back(&column);
+  std::ranges::stable_sort(dropped, {}, &TableColumn::drops);
+  std::string names;
+  for (const TableColumn* column : dropped) names += (names.empty() ? "" : "; ") + column->name;
+  return names;
+}
+
 TextTable::TextTable(TableLook look, std::vector<TableColumn> columns) : look_(look), columns_(std::move(columns)) {}
 
 size_t TextTable::total_width() const {

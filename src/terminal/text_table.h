@@ -25,6 +25,9 @@ struct TableColumn {
 
 enum class TableLook { plain, markdown };  // two blanks between columns; bars and a line below the head
 
+// Returns the names of the columns in the order in which a narrow terminal drops them: "SIZE, CONTEXT".
+std::string drop_order(const std::vector<TableColumn>& columns);
+
 struct TableRoom {
   size_t columns = 0;  // width of the terminal; 0: no limit
   std::string more;    // flags that show dropped columns: "--wide or --json"

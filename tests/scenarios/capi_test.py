@@ -145,6 +145,40 @@ class Answers(unittest.TestCase):
                          [("kv_format", "kivi"), ("policy", "vtc")])
         self.assertEqual(tokens_of(engine.submit(**STORY)), expected["tokens"])
 
+    def test_documents_before_a_text(self):
+        texts = ["Tom has a red ball. ", "Lily has a blue cup. "]
+        with tempfile.TemporaryDirectory() as folder:
+            flags = []
+            for i, text in enumerate(texts):
+                path = os.path.join(folder, f"{i}.txt")
+                with open(path, "w") as file:
+                    file.write(text)
+                flags += ["--document", path]
+            for use in ([], ["--use", "context=independent"]):
+                expected = run_json("-p", "One day, Tom", "-s", "7", "-n", "24", *flags, *use)
+                answer = list(self.engine.submit(text="One day, Tom", seed=7, max_tokens=24, document=texts, use=use[1:]))
+                self.assertEqual([event.token for event in answer if event.token >= 0], expected["tokens"], use)
+                self.assertEqual(answer[-1].prompt_tokens, len(expected["prompt_tokens"]))
+        self.assertNotEqual(tokens_of(self.engine.submit(text="One day, Tom", seed=7, max_tokens=24)), expected["tokens"])
+        for wrong, status in (({"tokens": [5]}, "UNSUPPORTED"), ({"text": ""}, "INVALID_ARGUMENT"), ({"messages": []}, "INVALID_ARGUMENT")):
+            with self.assertRaises(millrace.MillraceError) as refused:
+                self.engine.submit(document=texts, **wrong)
+            self.assertEqual(refused.exception.status, "MILLRACE_" + status, wrong)
+            self.assertIn("document", str(refused.exception))
+
+    def test_documents_in_a_conversation(self):
+        """A document's tokens begin the user's message; its keys depend on it alone."""
+        messages = [{"role": "user", "content": "Who has the ball?"}]
+        texts = ["Tom has a red ball.\n", "Lily has a blue cup.\n"]
+        model = millrace.Model("lab")
+        engine = millrace.Engine(model)
+        whole = [{"role": "user", "content": "".join(texts) + messages[0]["content"]}]
+        tokens = model.tokenize(model.render_chat(whole))
+        answer = list(engine.submit(messages=messages, document=texts, temperature=0, max_tokens=8))
+        self.assertEqual(answer[-1].prompt_tokens, len(tokens))  # these documents end where tokens do
+        self.assertEqual(tokens_of(engine.submit(messages=whole, temperature=0, max_tokens=8)),
+                         tokens_of(answer))
+
     def test_techniques_with_a_path_that_is_not_utf8(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, b"a\xff".decode("utf-8", "surrogateescape"))

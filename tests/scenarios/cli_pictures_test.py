@@ -81,6 +81,28 @@ class Pictures(unittest.TestCase):
             self.assertEqual(done.returncode, 3, damaged)
             self.assertIn("cells.json: ", done.stderr.decode())
 
+    def test_curves_of_a_file(self):
+        data = write(self.folder, "curves.csv", "tokens,a,b,word\n1000000,1,5,x\n2000000,2,,x\n3000000,4,6,x\n")
+        plot = ("plot", data, "--x", "tokens", "--picture")
+        for end in BEGINS:
+            done = millrace(*plot, self.path(f"curves.{end}"), "--y", "a,b", "--x-scale", "1e-6", "--title", "two curves", "--low", "0", "--high", "8")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            self.check_file(self.path(f"curves.{end}"))
+        with open(self.path("curves.svg"), encoding="utf-8") as file:
+            both = file.read()
+        self.assertIn("two curves", both)
+        millrace(*plot, self.path("one.svg"), "--y", "a", "--x-scale", "1e-6", "--title", "two curves", "--low", "0", "--high", "8")
+        with open(self.path("one.svg"), encoding="utf-8") as file:
+            self.assertLess(len(file.read()), len(both))
+        for code, message, arguments in ((3, "has no column c", (*plot, self.path("x.svg"), "--y", "c")),
+                                         (3, "column word has x, which is not a number", (*plot, self.path("x.svg"), "--y", "word")),
+                                         (2, "needs --picture", ("plot", data, "--x", "tokens", "--y", "a")),
+                                         (3, "nothing.csv", ("plot", "nothing.csv", "--x", "a", "--y", "b", "--picture", self.path("x.svg")))):
+            done = millrace(*arguments)
+            self.assertEqual(done.returncode, code, done.stderr.decode())
+            self.assertIn(message, done.stderr.decode())
+        self.assertFalse(os.path.exists(self.path("x.svg")))
+
     def test_another_ending_is_refused_before_the_run(self):
         for command in COMMANDS.values():
             done = millrace(*command, "--picture", self.path("x.jpeg"))

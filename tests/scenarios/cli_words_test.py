@@ -248,6 +248,25 @@ class Warnings(unittest.TestCase):
         self.assertIn(f"/regen: seed: expected a whole number from 0 to 2^64 - 1, got '{most + 1}'",
                       millrace("chat", "-m", LLAMA, "-n", "1", stdin=f"ab\n/regen {most + 1}\n".encode()).stderr.decode())
 
+    def test_whole_numbers_that_do_not_fit(self):
+        """CLI11 would take the largest number of 64 bits instead."""
+        large = "9" * 20
+        for arguments in (("run", "-m", LLAMA, "-p", "a", "-n", large), ("run", "-m", LLAMA, "-p", "a", "-n", "-" + large),
+                          ("chat", "-m", LLAMA, "-n", large), ("serve", "-m", LLAMA, "--max-connections", large),
+                          ("run", "-m", LLAMA, "--prompt-tokens", "1," + large), ("simulate", "--trace", "gen:requests=1", "--max-prompt", large)):
+            done = millrace(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(large, done.stderr.decode(), arguments)
+            self.assertRegex(done.stderr.decode(), r"expected a whole number from -2\^63 to 2\^63 - 1|must be |is too large", arguments)
+        self.assertEqual(millrace("trace", "stats", "gen:requests=1", "--seed", "0x10").returncode, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.toml")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"[run]\nn = {large}\n")
+            done = millrace("--config", path, "run", "-m", LLAMA, "-p", "a")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(large, done.stderr.decode())
+
     def test_a_context_that_is_capped(self):
         """A model of a context of 16,384 tokens: a golden one with another number in its file."""
         with open(LLAMA, "rb") as file:

@@ -52,6 +52,7 @@ ELSEWHERE = {
 # What the names in the documents are here. The first match of a document's own names counts.
 STORIES, TINY = "models/millrace-stories-1m-draft.gguf", "tests/golden/llama3/model.gguf"
 FILES = {
+    "relu.gguf": "models/millrace-lab-relu-2m.gguf",
     "model.gguf": STORIES, "stories.gguf": STORIES, "1b-q4_0.gguf": STORIES, "large.gguf": "models/millrace-stories-6m.gguf", "mixture.gguf": "models/millrace-lab-experts-2m.gguf",
     "layer.gguf": STORIES, "mha.gguf": STORIES, "1b-128k-q4_0.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
     "small.gguf": STORIES, "gemma.gguf": "tests/golden/gemma3/model.gguf", "mamba.gguf": "tests/golden/mamba/model.gguf",
@@ -68,6 +69,7 @@ FILES = {
     "Qwen2.5-7B-Instruct-GPTQ-Int4": "tests/golden/quantized/gptq_4", "Llama-3.1-8B-AWQ": "tests/golden/quantized/awq",
     "Llama-3.1-8B-W8A8": "tests/golden/quantized/int_8", "all-MiniLM-L6-v2": "tests/golden/encoders/bert",
     "multilingual-e5-small": "tests/golden/encoders/xlm_roberta", "jina-embeddings-v3": "tests/golden/encoders/jina_bert3", "Qwen3-Reranker-0.6B": "tests/golden/reranker/tokens",
+    "loss.csv": "models/loss.csv",
 }
 OF_DOCUMENT = {
     "docs/compression.md": {"model.gguf": TINY},
@@ -91,7 +93,9 @@ LIMITS = {
     "budget-search": {"-c": "64", "--recent": "+2"},
     "document-search": {"--documents": "+2", "--size": "+8", "--scored": "+8", "--prompts": "+1"},
     "kv-levels": {"-c": "+64"},
+    "npu-scales": {"-c": "+64"},
     "centroids": {"-c": "+64"},
+    "offload-train": {"-c": "+64"},
     "lab": {"--n": "2"},
     "exactness": {"--tokens": "+4", "--rounds": "1"},
     "replay": {},  # of a generated trace, whose requests arrive over a minute

@@ -9,6 +9,7 @@ import http.client
 import http.server
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,65 @@ class Stored(unittest.TestCase):
 
     def create(self, name, text):
         return self.run_it("create", name, "-f", write(self.folder, "Modelfile", text))
+
+
+class Sources(Stored):
+    """What FROM, DRAFT and cp name."""
+
+    def answer(self, name):
+        return self.json_of("run", "-m", name, "-p", "ab", "-n", "3", "--temp", "0", "-t", "1", "--json")["tokens"]
+
+    def test_a_file_without_the_suffix_gguf(self):
+        shutil.copy(LLAMA, os.path.join(self.folder, "plainfile"))
+        self.create("plain", "FROM ./plainfile\nDRAFT ./plainfile\n")
+        self.assertEqual(self.answer("plain"), self.answer(LLAMA))
+        self.run_it("cp", "plain", "again")
+        self.assertEqual(self.answer("again"), self.answer(LLAMA))
+        self.assertEqual(self.json_of("show", "again", "--json")["architecture"], "llama")
+        write(self.folder, "notes", "these are not weights")
+        self.run_it("create", "notes", "-f", write(self.folder, "Modelfile", "FROM ./notes\n"), code=3)
+
+    def test_a_name_comes_before_a_file(self):
+        """`FROM lab` is the built-in model also where the folder has a file or folder of this name; ./lab is that one."""
+        shutil.copy(LLAMA, os.path.join(self.folder, "lab"))
+        self.create("a", "FROM lab\n")
+        self.assertEqual(self.json_of("show", "a", "--json")["bytes"], 0)
+        self.create("b", "FROM ./lab\n")
+        self.assertEqual(self.json_of("show", "b", "--json")["bytes"], os.path.getsize(LLAMA))
+        os.mkdir(os.path.join(self.folder, "a"))  # nor does a folder hide a model of the store
+        self.create("c", "FROM a\n")
+        self.assertEqual(self.answer("c"), self.answer("lab"))
+        shutil.copy(LLAMA, os.path.join(self.folder, "other"))  # no model has this name
+        self.create("d", "FROM other\n")
+        self.assertEqual(self.answer("d"), self.answer(LLAMA))
+        os.environ["HOME"] = self.folder
+        self.create("e", "FROM ~/other\n")
+        self.assertEqual(self.answer("e"), self.answer(LLAMA))
+
+    def test_a_client_names_no_file_of_the_server(self):
+        shutil.copy(LLAMA, os.path.join(self.folder, "private"))
+        before = os.getcwd()
+        os.chdir(self.folder)
+        self.addCleanup(os.chdir, before)
+        with server_process.Server(os.path.join(before, BINARY), "--store", model="stories") as server:
+            status, text = server.ask("POST", "/api/create", {"model": "x", "from": "private"})
+            self.assertEqual(status, 400, text)
+            self.assertIn("is not a model on this machine", text)
+            self.assertEqual(server.ask("POST", "/api/copy", {"source": "stories", "destination": "mine"})[0], 200)
+            self.assertEqual(server.ask("POST", "/api/copy", {"source": "", "destination": "mine"})[0], 404)
+
+    def test_a_built_in_model_gets_a_second_name(self):
+        self.run_it("cp", "lab", "mine")
+        self.assertEqual(self.answer("mine"), self.answer("lab"))
+        self.assertIn("no such model", self.run_it("cp", "nobody", "x", code=2))
+
+    def test_a_file_of_several_models_is_counted_once(self):
+        self.create("one", f"FROM {LLAMA}\n")
+        size = self.run_it("list").splitlines()[-1].split(", ")[1]
+        self.run_it("cp", "one", "two")
+        self.assertEqual(self.run_it("list").splitlines()[-1], f"2 models, {size}")
+        found = {one["topic"]: one["text"] for one in self.json_of("doctor", "--quick", "--json")["findings"]}
+        self.assertIn(f"2 on this machine, {os.path.getsize(LLAMA) * 1e-9:.1f} GB", found["models"])
 
 
 class Commands(Stored):

@@ -1,10 +1,9 @@
-"""Small pictures as SVG text, the same for the same values: how a member's figures differ from its baseline's, and curves."""
+"""Small pictures as SVG text, the same for the same values: how a member's figures differ from its baseline's."""
 
 import math
 from xml.sax.saxutils import escape
 
 COLOURS = {"better": "#1a7f4b", "worse": "#c0392b", "equal": "#6b7280", "unclear": "#6b7280"}
-LINES = ("#1f5fa8", "#c0392b", "#1a7f4b", "#8a5a00", "#7d3c98", "#117a8b", "#b03a6f", "#4d5656", "#5d6d1e", "#2e4053", "#a04000")
 GREY, PALE = "#6b7280", "#d9dce1"
 
 
@@ -15,10 +14,6 @@ class Svg:
 
     def line(self, x0, y0, x1, y1, colour=GREY, width=1):
         self.parts.append(f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" stroke="{colour}" stroke-width="{width}"/>')
-
-    def path(self, points, colour):
-        drawn = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        self.parts.append(f'<path d="M{drawn}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
 
     def disc(self, x, y, radius, colour):
         self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"/>')
@@ -74,43 +69,4 @@ def trade(figures, baseline, member, changes):
         svg.line(x_of(least), y, x_of(most), y, colour, 2)
         svg.disc(x_of(middle), y, 5, colour)
         svg.text(right + 12, y + 4, f"{text}, {figure['direction']}".lstrip(", "), "start", colour)
-    return svg.done()
-
-
-def _steps(low, high, most=5):
-    """Round values of an axis."""
-    span = (high - low) or 1
-    step = 10 ** math.floor(math.log10(span / most))
-    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= most)
-    first = math.ceil(low / step - 1e-9)
-    return [step * at for at in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def curves(title, x_title, series, low=None, high=None):
-    """`series`: {name: [(x, y), ...]}; names stand beside the plot, in the order of the last values."""
-    points = [point for line in series.values() for point in line]
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    low, high = min(ys) if low is None else low, max(ys) if high is None else high
-    x0, x1, left, right, top, bottom = min(xs), max(xs), 56, 520, 34, 290
-    svg = Svg(700, bottom + 40)
-
-    def at(x, y):
-        return (left + (right - left) * (x - x0) / ((x1 - x0) or 1), bottom - (bottom - top) * (y - low) / ((high - low) or 1))
-
-    for value in _steps(low, high):
-        svg.line(left, at(x0, value)[1], right, at(x0, value)[1], PALE)
-        svg.text(left - 8, at(x0, value)[1] + 4, f"{value:g}", "end", GREY)
-    for value in _steps(x0, x1):
-        svg.text(at(value, low)[0], bottom + 16, f"{value:g}", "middle", GREY)
-    svg.text(left, top - 14, title)
-    svg.text((left + right) / 2, bottom + 34, x_title, "middle", GREY)
-    free = top
-    named = sorted(enumerate(series.items()), key=lambda one: at(*one[1][1][-1])[1])
-    for number, (name, line) in named:
-        colour, end = LINES[number % len(LINES)], at(*line[-1])
-        svg.path([at(x, y) for x, y in line], colour)
-        svg.disc(*end, 2.5, colour)
-        y = max(free, min(end[1] + 4, bottom - 15 * (len(series) - named.index((number, (name, line))) - 1)))
-        svg.text(right + 10, y, name, "start", colour)
-        free = y + 15
     return svg.done()

@@ -20,7 +20,7 @@ export function readSchema(text: string): SchemaSetting {
   try {
     json = JSON.parse(text);
   } catch (error) {
-    return { schema: null, error: `The schema is not JSON: ${reason(error)}` };
+    return { schema: null, error: `The schema is not JSON: ${reason(error)}.` };
   }
   if (typeof json !== "object" || json === null || Array.isArray(json)) return { schema: null, error: "A schema is a JSON object, such as {\"type\": \"object\"}." };
   return { schema: json, error: "" };

@@ -29,7 +29,7 @@ const stories = ["Once upon a time, there was a little fox who", "One day, a gir
 const questions = ["Explain how a water mill works.", "Write a limerick about a patient miller.", "What is $\\int_0^1 x^2\\,dx$, step by step?"].map(same);
 
 // Serves a model that knows something about the world; docs/models.md.
-export const REAL_MODEL = "millrace serve -m hf:Qwen/Qwen3-0.6B-GGUF:Q8_0";
+export const REAL_MODEL = "millrace serve qwen3:0.6b";
 
 const MOST_DEMONSTRATION = 10e6; // parameters of the largest model in the binary, rounded up
 

@@ -30,7 +30,7 @@ test("the first screen says what the model is, and its starters are answered wel
   const lab = (await names(page)).find((name) => name.includes("lab"));
   await choose(page, lab);
   await page.getByText(/M-parameter demonstration: it finds facts/).waitFor();
-  await page.getByText("millrace serve -m hf:").waitFor();
+  await page.getByText("millrace serve qwen3:0.6b").waitFor();
   await page.locator(".start math").waitFor();
   const expected = [/5956/, /159/, /"name":\s*"Milorona Betoshal"/, /apple cat drum pear toad/];
   const starters = page.locator(".start");
@@ -61,7 +61,7 @@ test("a JSON Schema and stop strings are sent, and a broken schema is not", asyn
   await page.getByLabel("JSON Schema").fill('{"type": ');
   await page.getByText(/The schema is not JSON/).waitFor();
   await say(page, "One");
-  await last(page).getByText(/Correct it in the settings/).waitFor();
+  await last(page).getByText(/input\. Correct it in the settings/).waitFor();
   const schema = { type: "object", properties: { mill: { enum: ["wind", "water"] } }, required: ["mill"], additionalProperties: false };
   await page.getByLabel("JSON Schema").fill(JSON.stringify(schema));
   await page.getByText("Answers are JSON that matches it.").waitFor();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/choose.h"
+#include "base/memory_accounts.h"
 #include "kv/tiers/block_runs.h"
 
 namespace millrace {
@@ -62,6 +63,7 @@ void check_tier(KvTier& tier, KvPool& pool) {
 
 TEST(Places, EveryTierKeepsAStreamsBlocks) {
   for (const auto& entry : kv_tiers().entries()) {
+    if (entry.info.name == "disk") continue;  // of running streams: DiskIsOfRunningStreams
     auto pool = std::move(*KvPool::create(small_layout(), 4));
     const auto chosen = choose_member("KV tier", kv_tiers(), entry.info.name + ":tokens=16");
     ASSERT_TRUE(chosen.ok()) << chosen.error().message;
@@ -71,6 +73,27 @@ TEST(Places, EveryTierKeepsAStreamsBlocks) {
     EXPECT_EQ((*tier)->free_tokens(), 16);
     check_tier(**tier, pool);
   }
+}
+
+TEST(Places, DiskIsOfRunningStreams) {
+  const auto options = [](const std::string& text) -> Result<KeyStreamOptions> {
+    MILLRACE_TRY(const auto chosen, choose_member("KV tier", kv_tiers(), text));
+    EXPECT_FALSE(chosen.member.make);
+    EXPECT_FALSE(chosen.member.memory);
+    return chosen.member.stream(chosen.options);
+  };
+  const auto given = options("disk:path=/var/tmp,memory=3M,ahead=0");
+  ASSERT_TRUE(given.ok()) << given.error().message;
+  EXPECT_EQ(given->folder, "/var/tmp");
+  EXPECT_EQ(given->memory, *parse_bytes("3M"));
+  EXPECT_FALSE(given->reads_ahead);
+  const auto plain = options("disk:path=/var/tmp");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->memory, 0);
+  EXPECT_TRUE(plain->reads_ahead);
+  EXPECT_EQ(options("disk").error().message, "KV tier disk: needs a folder on a fast disk for its file, path=FOLDER");
+  EXPECT_FALSE(options("disk:path=/var/tmp,memory=much").ok());
+  EXPECT_FALSE(options("disk:path=/var/tmp,ahead=2").ok());
 }
 
 TEST(Places, TheSsdStoreByName) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "models/neurons/neuron_mlp.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -96,6 +97,9 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
     text += fmt::format("attention {}\n", pattern->text());  // the probe is within one block
   if (layout.has_residuals())
     text += fmt::format("KV format {}\n", layout.format_name());  // the probe has no residuals
+  const WeightSource* const source = parts.model->source();
+  if (const NeuronMlp* neurons = source ? source->neurons() : nullptr; neurons && neurons->predicts())
+    text += fmt::format("predicted neurons {:016x}\n", neurons->file().tables_hash());
   for (const auto& file : parts.files->files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesOfFile));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "hub/short_names.h"
+#include "run/embedded_model.h"
 #include "server/api/api.h"
 #include "server/models/stored_models.h"
 #include "server/service.h"
@@ -49,12 +50,17 @@ std::string name_in(const Json& body) {
   return model.empty() ? body.value("name", std::string()) : model;
 }
 
-Handled copy_model(Call& call) {
+// Returns true if the text names a model of the store or a built-in one, not a path of this machine.
+bool names_model(const ModelStore& store, const std::string& name) {
+  return !name.empty() && (store.find(name) || find_embedded_model(name));
+}
+
+Handled copy_for_client(Call& call) {
   if (auto wrong = check_store(call)) return *wrong;
   const ModelStore& store = *call.service.models().store();
   const std::string from = call.body.value("source", std::string());
-  if (!store.find(from)) return no_model_on_machine(from);
-  const auto done = store.copy(from, call.body.value("destination", std::string()));
+  if (!names_model(store, from)) return no_model_on_machine(from);
+  const auto done = copy_model(store, from, call.body.value("destination", std::string()));
   if (!done.ok()) return store_error(done.error());
   call.service.models().store_changed();
   return HttpReply{.body = ""};
@@ -118,11 +124,6 @@ Result<std::vector<std::string>> uploads_in(const Json& body, const char* field,
     out.push_back((folder / name).string());
   }
   return out;
-}
-
-// Whether the text names a model of the store or a built-in one, not a path of this machine.
-bool names_model(const ModelStore& store, const std::string& name) {
-  return store.find(name) || name.find_first_of("/.") == std::string::npos;
 }
 
 // The model that drafts: the name of one on this machine, or uploads as in `files`.
@@ -286,7 +287,7 @@ std::vector<Endpoint> ollama_model_endpoints() {
   all.push_back(endpoint("POST", "/api/copy", "Gives a model a second name."));
   all.back().fields = {managed_text("source", "none", "name of the model"),
                        managed_text("destination", "none", "its second name")};
-  all.back().handle = copy_model;
+  all.back().handle = copy_for_client;
   all.push_back(endpoint("DELETE", "/api/delete",
                          "Deletes a model, named by `model` in the body, and those of its files that no other needs."));
   all.back().handle = delete_model;

@@ -34,20 +34,22 @@ Result<ModelConfig> stored_model_config(const StoredModel& model, const ModelCon
 
 namespace {
 
-bool is_stored_file(const std::string& path) {
+// Returns true if the text is the path of a file or folder, and no model has it as its name.
+bool names_file(const ModelStore& store, const std::string& text) {
   std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+  return !find_embedded_model(text) && !store.find(text) && std::filesystem::exists(text, ignored);
 }
 
 // Chooses one of several FROM lines as about.from, and notes what the other ones are.
-Result<void> choose_base(Modelfile& about) {
+Result<void> choose_base(const ModelStore& store, Modelfile& about) {
   std::vector<std::string> all = {about.from};
   all.insert(all.end(), about.more_from.begin(), about.more_from.end());
   about.more_from.clear();
   const auto note = [&](const std::string& from, const std::string& why) {
     about.notes.push_back(fmt::format("FROM {}: left out: {}", from, why));
   };
-  const auto name = std::find_if_not(all.rbegin(), all.rend(), is_stored_file);
+  const auto name =
+      std::find_if_not(all.rbegin(), all.rend(), [&](const std::string& from) { return names_file(store, from); });
   if (name != all.rend()) {
     about.from = *name;
     for (const std::string& one : all)
@@ -78,7 +80,7 @@ Result<void> choose_base(Modelfile& about) {
 
 // The files of the model that DRAFT names. None: it is built in.
 Result<std::vector<std::string>> draft_files_of(const ModelStore& store, const std::string& draft) {
-  if (is_stored_file(draft)) {
+  if (names_file(store, draft)) {
     MILLRACE_TRY_VOID(open_model(draft));
     return files_of_model(draft);
   }
@@ -92,7 +94,7 @@ Result<std::vector<std::string>> draft_files_of(const ModelStore& store, const s
 
 Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about) {
   MILLRACE_TRY_VOID(model_defaults(about.parameters));
-  if (!about.more_from.empty()) MILLRACE_TRY_VOID(choose_base(about));
+  if (!about.more_from.empty()) MILLRACE_TRY_VOID(choose_base(store, about));
   ModelRecipe out;
   if (!about.draft.empty()) {
     MILLRACE_TRY(out.draft_files, draft_files_of(store, about.draft));
@@ -101,7 +103,7 @@ Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about) {
   const std::string from = about.from;
   for (const std::string& adapter : about.adapters)
     if (!std::filesystem::exists(adapter, ignored)) return Error::corrupt(fmt::format("{}: no such adapter", adapter));
-  if (std::filesystem::exists(from, ignored)) {
+  if (names_file(store, from)) {
     MILLRACE_TRY_VOID(open_model(from));
     out.files = files_of_model(from);
     if (out.files.empty()) return Error::corrupt(fmt::format("{}: no model in it", from));
@@ -130,6 +132,13 @@ Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about) {
   }
   out.about = std::move(about);
   return out;
+}
+
+Result<void> copy_model(const ModelStore& store, const std::string& from, const std::string& to) {
+  if (store.find(from)) return store.copy(from, to);
+  if (from.empty() || !find_embedded_model(from))
+    return Error::user(fmt::format("{}: no such model on this machine", from.substr(0, 200)));
+  return store.create(to, {.files = {}, .built_in = from, .about = {.from = from}});
 }
 
 }  // namespace millrace

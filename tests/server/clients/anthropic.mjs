@@ -95,6 +95,14 @@ export function cases({ url, aborts }) {
       assert.equal((await batches.delete(id)).type, 'message_batch_deleted');
       await assert.rejects(batches.retrieve(id), Anthropic.NotFoundError);
     }),
+    holds(MESSAGES, 'what Claude Code sends: beta headers, `context_management` that keeps all, and a changing billing line', async () => {
+      const ask = (line) => ({ ...same, betas: ['context-management-2025-06-27', 'interleaved-thinking-2025-05-14'], context_management: { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] },
+        system: [{ type: 'text', text: `x-anthropic-billing-header: ${line};` }, { type: 'text', text: 'You tell stories to children.', cache_control: { type: 'ephemeral' } }] });
+      const first = await anthropic.beta.messages.create(ask('cc_version=1; cch=aaaa'));
+      const second = await anthropic.beta.messages.create(ask('cc_version=1; cch=bbbb'));
+      assert.deepEqual(second.content, first.content);
+      assert.ok(first.content[0].text.length > 0);
+    }),
     unsupported(MESSAGES, 'fields of the API that are not there', async () => {
       for (const [name, value] of Object.entries({ container: 'c', mcp_servers: [{ type: 'url', url: 'x', name: 'y' }], context_management: { edits: [{ type: 'clear_tool_uses_20250919' }] } })) {
         await assert.rejects(create({ [name]: value }), (error) => error.status === 400 && error.error.error.message.startsWith(`${name}: `));

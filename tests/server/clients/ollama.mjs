@@ -1,5 +1,8 @@
 // The client of Ollama.
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Ollama } from 'ollama';
 import { KEY, holds, isPerson, messages, person, refused, tools } from './live.mjs';
 
@@ -8,7 +11,7 @@ export const client = 'ollama';
 
 const CHAT = 'POST /api/chat', GENERATE = 'POST /api/generate', EMBED = 'POST /api/embed';
 
-export function cases({ url, aborts }) {
+export function cases({ url, aborts, another }) {
   const ollama = new Ollama({ host: url, headers: { Authorization: `Bearer ${KEY}` } });
   const options = { temperature: 0, num_predict: 8 };
   const ask = { model: 'stories', messages, options };
@@ -42,6 +45,36 @@ export function cases({ url, aborts }) {
         }
       }, { name: 'AbortError' });
     })),
+    holds(CHAT, 'no messages load the model, and with `keep_alive: 0` unload it', async () => {
+      const loaded = await ollama.chat({ model: 'stories', messages: [] });
+      assert.equal(loaded.done_reason, 'load');
+      assert.equal((await ollama.chat({ model: 'stories', messages: [], keep_alive: 0 })).done_reason, 'unload');
+      assert.equal((await ollama.chat(ask)).done_reason, 'length');  // it is loaded again
+    }),
+    holds('POST /api/create', 'a model is created, copied, answered by and deleted; a built-in one is copied', async () => {
+      const folder = mkdtempSync(join(tmpdir(), 'millrace-store-')), before = process.env.MILLRACE_MODELS;
+      process.env.MILLRACE_MODELS = folder;
+      const own = await another('--store');
+      try {
+        const admin = new Ollama({ host: own.url, headers: { Authorization: `Bearer ${KEY}` } });
+        const steps = [];
+        for await (const part of await admin.create({ model: 'calm', from: 'stories', system: 'Be calm.', parameters: { temperature: 0, num_predict: 3 }, stream: true })) steps.push(part.status);
+        assert.equal(steps.at(-1), 'success');
+        assert.equal((await admin.show({ model: 'calm' })).system, 'Be calm.');
+        assert.equal((await admin.generate({ model: 'calm', prompt: 'Once' })).eval_count, 3);
+        await admin.copy({ source: 'calm', destination: 'calmer' });
+        await admin.copy({ source: 'lab', destination: 'mine' });
+        const names = (await admin.list()).models.map((model) => model.name);
+        for (const name of ['calm', 'calmer', 'mine']) assert.ok(names.includes(name), `${name} of ${names}`);
+        for (const name of ['calm', 'calmer', 'mine']) await admin.delete({ model: name });
+        await rejects(admin.show({ model: 'calm' }), 404, 'calm');
+      } finally {
+        if (before === undefined) delete process.env.MILLRACE_MODELS;
+        else process.env.MILLRACE_MODELS = before;
+        assert.equal(await own.end(), 0);
+        rmSync(folder, { recursive: true, force: true });
+      }
+    }),
     holds(GENERATE, 'an answer with its counts', async () => {
       const answer = await ollama.generate({ model: 'stories', prompt: 'Once upon a time', options: { temperature: 0, num_predict: 4 } });
       assert.equal(answer.eval_count, 4);

@@ -9,7 +9,7 @@ export const client = 'openai';
 const CHAT = 'POST /v1/chat/completions', TEXT = 'POST /v1/completions', EMBED = 'POST /v1/embeddings', RESPONSES = 'POST /v1/responses';
 const MODELS = 'GET /v1/models', FILES = '/v1/files and /v1/batches', EVERY = 'Every endpoint';
 
-export function cases({ url, aborts }) {
+export function cases({ url, aborts, another }) {
   const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: KEY, maxRetries: 0 });
   const chat = (more) => openai.chat.completions.create({ ...same, ...more });
   return [
@@ -107,6 +107,35 @@ export function cases({ url, aborts }) {
     unsupported(CHAT, 'fields of the API that are not there are 400 by name, and asked once', async () => {
       for (const [name, value] of Object.entries({ modalities: ['text', 'audio'], audio: { voice: 'a', format: 'wav' } })) {
         await assert.rejects(chat({ [name]: value }), (error) => error instanceof OpenAI.BadRequestError && error.param === name && error.code === 'unsupported_parameter');
+      }
+    }),
+    holds(CHAT, 'fields whose value is the default, or only permits something, change nothing', async () => {
+      const plain = await chat();
+      for (const more of [{ verbosity: 'medium' }, { modalities: ['text'] }, { parallel_tool_calls: true, tools }, { reasoning_effort: null }, { frequency_penalty: 0, presence_penalty: 0, logit_bias: {} }, { prediction: null, audio: null, web_search_options: null }]) {
+        const answer = await chat(more);
+        if (!more.tools) assert.deepEqual(answer.choices, plain.choices, JSON.stringify(more));
+      }
+    }),
+    holds(CHAT, '`tool_choice: "required"` beside `response_format`: the call decides', async () => {
+      const answer = await chat({ max_tokens: 300, tools, tool_choice: 'required', parallel_tool_calls: false, response_format: { type: 'json_object' } });
+      isPerson(JSON.parse(answer.choices[0].message.tool_calls[0].function.arguments));
+    }),
+    holds(CHAT, 'an address without `/v1`', async () => {
+      const bare = new OpenAI({ baseURL: url, apiKey: KEY, maxRetries: 0 });
+      assert.deepEqual((await bare.chat.completions.create(same)).choices, (await chat()).choices);
+    }),
+    holds(CHAT, 'a built-in model keeps its name next to other models, and answers to its long name', async () => {
+      const two = await another('-m', 'lab');
+      try {
+        const both = new OpenAI({ baseURL: `${two.url}/v1`, apiKey: KEY, maxRetries: 0 });
+        const ids = (await both.models.list()).data.map((model) => model.id);
+        assert.deepEqual(ids.sort(), ['lab', 'stories']);
+        const ask = { ...same, model: 'lab' };
+        const answer = await both.chat.completions.create(ask);
+        assert.equal(answer.model, 'lab');
+        assert.deepEqual((await both.chat.completions.create({ ...ask, model: 'millrace-lab' })).choices, answer.choices);
+      } finally {
+        assert.equal(await two.end(), 0);
       }
     }),
     refused(CHAT, 'a wrong type: `BadRequestError` with `param`', () =>
@@ -254,6 +283,12 @@ export function cases({ url, aborts }) {
       const stream = openai.responses.stream({ ...ask, tool_choice: { type: 'custom', name: 'run' } });
       assert.equal((await stream.finalResponse()).output.find((item) => item.type === 'custom_tool_call').input, call.input);
       await openai.responses.create({ ...ask, max_output_tokens: 4, tool_choice: 'none', previous_response_id: called.id, input: [{ type: 'custom_tool_call_output', call_id: call.call_id, output: 'Hello' }] });
+    }),
+    holds(RESPONSES, 'fields whose value is the default are taken: `background`, `conversation`, `truncation`, `text.verbosity`', async () => {
+      const ask = { model: 'stories', input: 'Once upon a time', max_output_tokens: 4, temperature: 0 };
+      const plain = await openai.responses.create(ask);
+      const odd = await openai.responses.create({ ...ask, background: false, conversation: null, truncation: 'disabled', text: { verbosity: 'medium' }, max_tool_calls: null, prompt: null });
+      assert.equal(odd.output_text, plain.output_text);
     }),
     refused(RESPONSES, 'a wrong type: `BadRequestError` with `param`', () =>
       assert.rejects(openai.responses.create({ model: 'stories', input: 5 }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'input')),

@@ -9,7 +9,7 @@ import { forget, onPullsChange, pull, pulls, type Pull } from "./pulls";
 import "./models.css";
 
 const REFRESH = 3000; // ms
-const FROM_HUB = "From Hugging Face, by the name of its repository, such as Qwen/Qwen3-0.6B-GGUF:Q8_0.";
+const FROM_HUB = "By a short name, such as qwen3:0.6b (`millrace pull --list` lists them), or from Hugging Face by the name of the repository.";
 const NO_STORE = "This server keeps no downloaded models. Start it as `millrace serve --store` to download models here.";
 
 const json = async <T>(path: string, signal: AbortSignal): Promise<T> => (await (await ask(path, { signal })).json()) as T;
@@ -44,7 +44,7 @@ class ModelsView {
   private readonly list = el("ul", { class: "models-list", "aria-label": "Models" });
   private readonly downloads = el("ul", { class: "models-pulls", "aria-label": "Downloads" });
   private readonly state = el("p", { class: "models-state", role: "status" }, "Asking the server …");
-  private readonly field = el("input", { type: "text", id: "pull-name", placeholder: "OWNER/NAME or OWNER/NAME:QUANT", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true });
+  private readonly field = el("input", { type: "text", id: "pull-name", placeholder: "qwen3:0.6b or OWNER/NAME:QUANT", autocomplete: "off", autocapitalize: "off", spellcheck: "false", required: true });
   private readonly start = el("button", { type: "submit", class: "button primary" }, icon("download"), "Download");
   private readonly about = el("p", { class: "hint", id: "pull-about" }, FROM_HUB);
   private readonly over = new AbortController();
