@@ -20,7 +20,7 @@ bool is_eligible(const Weight& weight) {
          !weight.parts && !weight.column_format && weight.scales.values.empty() && weight.cols <= kMaxInt8Columns;
 }
 
-void add_mlp(const MlpWeights& mlp, LinearId id, std::map<LinearId, const Weight*>& out) {
+void add_npu_mlp(const MlpWeights& mlp, LinearId id, std::map<LinearId, const Weight*>& out) {
   for (const auto& [kind, weight] :
        {std::pair(LinearKind::gate, &mlp.gate), {LinearKind::up, &mlp.up}, {LinearKind::down, &mlp.down}})
     if (is_eligible(*weight)) out[id.of(kind)] = weight;
@@ -116,8 +116,8 @@ std::map<LinearId, const Weight*> NpuMatrices::eligible(const Model& model) {
                                        {LinearKind::v, &layer.v},
                                        {LinearKind::output, &layer.output}})
       if (is_eligible(*weight)) out[id.of(kind)] = weight;
-    add_mlp(layer.mlp, id, out);
-    add_mlp(layer.shared, {.layer = id.layer, .expert = LinearId::kShared}, out);
+    add_npu_mlp(layer.mlp, id, out);
+    add_npu_mlp(layer.shared, {.layer = id.layer, .expert = LinearId::kShared}, out);
   }
   return out;
 }

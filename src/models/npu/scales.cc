@@ -19,7 +19,7 @@ using ScalesJson = nlohmann::ordered_json;
 
 constexpr const char* kScalesKind = "millrace NPU scales";
 constexpr int64_t kMaxScalesBytes = 256 << 20;
-constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxScaleLayers = 4096;
 
 Result<std::string> read_scales_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -50,7 +50,7 @@ Result<std::vector<float>> maxima_of(const ScalesJson& values) {
 Result<void> add_input(const ScalesJson& json, NpuScales& scales) {
   if (!json.is_object()) return Error::corrupt("expected an object");
   const ScalesJson layer = json.value("layer", ScalesJson()), name = json.value("input", ScalesJson());
-  if (!layer.is_number_integer() || layer < 0 || layer >= kMaxLayers) return Error::corrupt("layer: expected a number");
+  if (!layer.is_number_integer() || layer < 0 || layer >= kMaxScaleLayers) return Error::corrupt("layer: expected a number");
   const auto site = name.is_string() ? kNpuSiteNames.find(name.get<std::string>()) : std::nullopt;
   if (!site) return Error::corrupt("input: expected attn_in, attn_out, ffn_in or ffn_out");
   const bool shared = json.value("shared", ScalesJson()) == true;
