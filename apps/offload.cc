@@ -79,6 +79,7 @@ nlohmann::ordered_json source_json(const PlannedSource& one) {
   const WeightForecast& forecast = one.forecast;
   return {{"weights", one.name},
           {"runs", true},
+          {"use", "weights=" + one.weights},
           {"kept_bytes", forecast.kept_bytes},
           {"cache_bytes", forecast.cache_bytes},
           {"decode_bytes_read", forecast.decode_bytes},

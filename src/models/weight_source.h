@@ -188,6 +188,7 @@ struct WeightForecast {
   double prefill_seconds = 0;  // one pass over OffloadWork::chunk tokens of a prompt
   int64_t block = 0;           // streams of a step, if the source runs fewer than all together; 0: all
   std::string note = {};       // for people; "": there is nothing to say
+  std::string options = {};    // options that the source needs for this work, "key=value,..."
 };
 
 struct WeightQuestion {

@@ -171,16 +171,19 @@ Result<WeightForecast> predict_flexgen(const WeightQuestion& question) {
   // The question's streams, if no option says how many.
   const OptionValues& given = question.options;
   const auto number = [&](const char* name, int64_t asked) { return given.given(name) ? given.integer(name) : asked; };
-  std::string text = fmt::format("flexgen:streams={},prompt={},generated={},keys={},key_bits={},place={}",
-                                 number("streams", work.streams), std::max<int64_t>(1, number("prompt", work.prompt)),
-                                 std::max<int64_t>(2, number("generated", work.generated)), given.text("keys"),
-                                 given.number("key_bits"), escape_option(given.text("place")));
+  std::string text = fmt::format("streams={},prompt={},generated={}", number("streams", work.streams),
+                                 std::max<int64_t>(1, number("prompt", work.prompt)),
+                                 std::max<int64_t>(2, number("generated", work.generated)));
+  if (given.given("keys")) text += ",keys=" + given.text("keys");
+  if (given.given("key_bits")) text += fmt::format(",key_bits={}", given.number("key_bits"));
   if (given.given("ahead")) text += fmt::format(",ahead={}", given.integer("ahead"));
+  if (given.given("place")) text += ",place=" + escape_option(given.text("place"));
   if (given.given("memory")) text += ",memory=" + given.text("memory");
-  MILLRACE_TRY(const auto asked, choose_member("weights", weight_sources(), text));
+  MILLRACE_TRY(const auto asked, choose_member("weights", weight_sources(), "flexgen:" + text));
   MILLRACE_TRY(const FlexgenPlan plan, plan_flexgen(question.places, asked.options, question.limit, work.chunk));
   MILLRACE_TRY(const auto stream, stream_of(plan, asked.options));
-  WeightForecast out{.kept_bytes = UnitStore::bytes_of(plan.places.others), .block = plan.policy.block};
+  WeightForecast out{
+      .kept_bytes = UnitStore::bytes_of(plan.places.others), .block = plan.policy.block, .options = text};
   MILLRACE_TRY(const int64_t memory, stream.member.memory(plan.places, stream.options, INT64_MAX));
   out.cache_bytes = memory - out.kept_bytes;
   double read = 0;

@@ -26,6 +26,7 @@ PlannedSource plan_source(const Registry<WeightSourceMember>::Entry& entry, cons
     return out;
   }
   out.forecast = *std::move(forecast);
+  out.weights = out.name + (out.forecast.options.empty() ? "" : ":" + out.forecast.options);
   const OffloadWork& work = asked.work;
   const int64_t block = out.forecast.block > 0 ? std::min(out.forecast.block, work.streams) : work.streams;
   const auto streams = static_cast<double>(block);
@@ -95,7 +96,7 @@ Result<ChosenWeights> choose_weights(const std::shared_ptr<const ModelFiles>& fi
   work.cached_bytes = std::max<int64_t>(0, available_memory().bytes - accounts.budget());
   const OffloadPlan plan = plan_offload(subject, accounts.left(), work);
   if (!plan.best) return ChosenWeights{};  // loading says what is missing
-  return ChosenWeights{plan.sources[*plan.best].name, plan.reason()};
+  return ChosenWeights{plan.sources[*plan.best].weights, plan.reason()};
 }
 
 }  // namespace millrace

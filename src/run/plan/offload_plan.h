@@ -18,6 +18,7 @@ namespace millrace {
 
 struct PlannedSource {
   std::string name;
+  std::string weights;  // NAME[:key=value,...], as --use weights takes it
   std::string refusal;  // why it cannot run in this memory; "": it can
   WeightForecast forecast;
   double decode_tokens_per_second = 0;  // tokens of all streams together
