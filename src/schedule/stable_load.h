@@ -22,6 +22,11 @@ class StableLoad {
   static double steady_sum(double streams, double tokens, double interval) { return streams * (tokens + interval) / 2; }
   // Streams that start together for that: streams * interval / tokens.
   static double group_streams(double streams, double tokens, double interval) { return streams * interval / tokens; }
+  // The inverse of steady_sum(): streams at once whose sum rises to `limit`, if each has `length` tokens at its start
+  // and runs for `steps` steps.
+  static double streams_for(double limit, double length, double steps, double interval) {
+    return limit / (length + (steps + interval) / 2);
+  }
 
   explicit StableLoad(int64_t limit) : limit_(limit) {}
   void clear() { streams_.clear(); }
