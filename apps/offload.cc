@@ -107,19 +107,23 @@ void print_plan_json(const OffloadPlan& plan, const PlanFlags& flags) {
   print_json_line(out);
 }
 
+std::vector<TableColumn> plan_columns() {
+  return {{.name = "weights", .left = true},
+          {.name = "stay in memory"},
+          {.name = "share memory", .drops = 1},
+          {.name = "read in a step"},
+          {.name = "decode tokens/s"},
+          {.name = "prefill tokens/s"},
+          {.name = "note", .left = true, .wraps = true}};
+}
+
 void print_plan(const OffloadPlan& plan, const PlanFlags& flags) {
   fmt::print("weights: {} packed; may have {} of --memory {}, or {} if all stay in memory\n",
              format_bytes(plan.weight_bytes), format_bytes(plan.limit), flags.model.memory,
              format_bytes(plan.resident_limit));
   fmt::print("{} stream{} of {} tokens, {} of them generated\n\n", flags.streams, flags.streams == 1 ? "" : "s",
              flags.context, flags.generated);
-  TextTable table(TableLook::markdown, {{.name = "weights", .left = true},
-                                        {.name = "stay in memory"},
-                                        {.name = "share memory", .drops = 1},
-                                        {.name = "read in a step"},
-                                        {.name = "decode tokens/s"},
-                                        {.name = "prefill tokens/s"},
-                                        {.name = "note", .left = true, .wraps = true}});
+  TextTable table(TableLook::markdown, plan_columns());
   for (const PlannedSource& one : plan.sources) {
     const WeightForecast& forecast = one.forecast;
     if (one.refusal.empty())
@@ -199,7 +203,7 @@ void add_offload_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--measure", flags->measure, "Measure passes and reads again");
   command->add_flag("--json", flags->json, "Print one line of JSON");
-  add_wide_to(command, &flags->wide);
+  add_wide_to(command, &flags->wide, plan_columns());
 }
 
 }  // namespace millrace
