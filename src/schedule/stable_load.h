@@ -38,8 +38,8 @@ class StableLoad {
   int64_t sum_at(int64_t at) const;
   // Returns true if the stream may start at step `start`.
   bool fits(int64_t start, int64_t length, int64_t steps) const;
-  // Returns the first step, from 0 on, at which the stream may start: the paper's algorithm 1 for a group of one
-  // stream. If it never fits, the step after the last end, at which it runs alone.
+  // Returns the first step, from 0 on, at which the stream may start. If it never fits, the step after the last end, at
+  // which it runs alone.
   int64_t first_start(int64_t length, int64_t steps) const;
 
  private:

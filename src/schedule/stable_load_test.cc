@@ -74,8 +74,8 @@ TEST(StableLoad, FirstStartIsTheEarliestThatFits) {
   }
 }
 
-// With equal streams: R = max over the ends E of E - (limit - sum at E), as in the paper's algorithm 1.
-TEST(StableLoad, FirstStartOfEqualStreamsIsThePapersFormula) {
+// With equal streams: R = max over the ends E of E - (limit - sum at E).
+TEST(StableLoad, FirstStartOfEqualStreamsFollowsFromTheSums) {
   StableLoad load(150);
   load.add(0, 0, 100);
   EXPECT_EQ(load.first_start(0, 100), 50);  // 100 - (150 - 100)
