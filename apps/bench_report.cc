@@ -16,6 +16,7 @@
 #include "base/version.h"
 #include "memory_report.h"
 #include "models/weight_parts_loader.h"
+#include "models/weight_source.h"
 #include "run/plan/memory_plan.h"
 
 namespace millrace {
@@ -120,6 +121,8 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
   };
   return {{"io", disk.io},
           {"direct", disk.direct},
+          {"depth", disk.depth},
+          {"pages", disk.pages},
           {"bytes_per_token", ratio(disk.bytes_read, test.tokens() * std::ssize(result.samples_ns))},
           {"wasted_fraction", ratio(disk.wasted_bytes, disk.bytes_read)},
           {"gb_per_s", gb_per_s},
@@ -134,6 +137,12 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
           {"cache_bytes", disk.cache_bytes}};
 }
 
+nlohmann::ordered_json weights_policy(const Model& model) {
+  const WeightSource* const source = model.source();
+  return source && !source->policy().text.empty() ? nlohmann::ordered_json(source->policy().text)
+                                                  : nlohmann::ordered_json();
+}
+
 void print_disk(const nlohmann::ordered_json& disk) {
   const auto percent = [](const nlohmann::ordered_json& value) {
     return value.is_null() ? std::string("-") : fmt::format("{:.0f} %", 100 * value.get<double>());
@@ -146,9 +155,14 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                   ? std::string()
                                   : fmt::format("; neurons computed {}, bytes wasted {}",
                                                 percent(disk["neuron_fraction"]), percent(disk["wasted_fraction"]));
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}\n", "",
+  const std::string pages = disk["pages"].get<std::string>();
+  const std::string way = pages.empty()
+                              ? std::string()
+                              : fmt::format("; {} reads in flight, pages {}", disk["depth"].get<int64_t>(), pages);
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}{}\n", "",
              format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons);
+             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons,
+             way);
 }
 
 }  // namespace
@@ -261,7 +275,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"roof_f32_gflop_per_s", of_roof(roof.peaks.f32_gflop_per_s)},
           {"roof_bf16_gflop_per_s", of_roof(roof.peaks.bf16_gflop_per_s)},
           {"roof_int8_gop_per_s", of_roof(roof.peaks.int8_gop_per_s)},
-          {"disk", disk_json(test, result, roof)},  // null unless weights are read from the disk
+          {"disk", disk_json(test, result, roof)},                   // null unless weights are read from the disk
+          {"weights_policy", weights_policy(*model.parts().model)},  // null: the source has found none
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 

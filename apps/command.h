@@ -29,6 +29,7 @@ void add_running_commands(CLI::App& app);  // ps, stop
 void add_doctor_command(CLI::App& app);
 void add_help_commands(CLI::App& app);  // help, version
 void add_inspect_command(CLI::App& app);
+void add_offload_command(CLI::App& app);
 void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_datastore_command(CLI::App& app);
@@ -47,6 +48,8 @@ void add_pattern_search_command(CLI::App& app);
 void add_budget_search_command(CLI::App& app);
 void add_document_search_command(CLI::App& app);
 void add_kv_levels_command(CLI::App& app);
+void add_npu_scales_command(CLI::App& app);
+void add_npu_plan_command(CLI::App& app);
 void add_centroids_command(CLI::App& app);
 void add_offload_train_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

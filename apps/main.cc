@@ -49,11 +49,11 @@ constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE end
 // The commands as --help lists them.
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Use a model", "run chat serve cluster embed batch attention-worker"},
-    {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
+    {"Models on this machine", "list show pull create cp rm ps stop models inspect offload convert compress doctor"},
     {"Measure", "bench perplexity compare exactness simulate replay trace lab plot"},
     {"Text and techniques",
      "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
-     "document-search kv-levels offload-train train train-lab"},
+     "document-search kv-levels npu-scales npu-plan offload-train train train-lab"},
     {"Shell", "help version completion man"},
 };
 
@@ -74,8 +74,8 @@ constexpr std::pair<std::string_view, AddCommands> kModelCommands[] = {
 };
 constexpr AddCommands kOtherCommands[] = {
     add_pull_command,          add_stored_commands,        add_running_commands,      add_inspect_command,
-    add_models_command,        add_convert_command,        add_compress_command,      add_tokenize_command,
-    add_datastore_command,     add_template_command,       add_techniques_command,
+    add_offload_command,       add_models_command,         add_convert_command,       add_compress_command,
+    add_tokenize_command,      add_datastore_command,      add_template_command,      add_techniques_command,
 #ifdef MILLRACE_TRAIN
     add_train_command,
 #endif
@@ -85,7 +85,7 @@ constexpr AddCommands kOtherCommands[] = {
     add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
     add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
     add_man_command,           add_help_commands,          add_worker_command,        add_offload_train_command,
-    add_plot_command,
+    add_plot_command,          add_npu_scales_command,     add_npu_plan_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

@@ -9,6 +9,7 @@
 #include "base/memory_accounts.h"
 #include "hub_model.h"
 #include "input.h"
+#include "models/weight_source.h"
 #include "progress.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
@@ -50,6 +51,7 @@ void ModelFlags::add_with_text_to(CLI::App* command, std::string* file) {
 
 void ModelFlags::add_pack_to(CLI::App* command) {
   pack = "background";
+  chooses_weights = true;
   command
       ->add_option(
           "--pack", pack,
@@ -75,13 +77,15 @@ Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<App
   options.verify_packed_cache = verify_packed_cache;
   options.pack_in_background = pack == "background";
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
-  if (!use) {
-    MILLRACE_TRY(options.weights, placed(options.weights));
-    return options;
+  std::vector<TechniqueUse> uses;
+  if (use) {
+    MILLRACE_TRY(uses, use->get());
   }
-  MILLRACE_TRY(const auto uses, use->get());
   MILLRACE_TRY(const auto done, apply_uses(uses, options));
   MILLRACE_TRY(options.weights, placed(options.weights));
+  const bool chosen = std::ranges::find(uses, "weights", &TechniqueUse::family) != uses.end();
+  if (chooses_weights && options.memory > 0 && !chosen && options.weights == LoadOptions().weights)
+    options.weights = "auto";
   if (applied) applied->insert(applied->end(), done.begin(), done.end());
   return options;
 }
@@ -107,6 +111,10 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use
   MILLRACE_TRY(LoadOptions options, local.load_options(use, applied));
   options.progress = [&](double fraction) { bar.update(fraction); };
   MILLRACE_TRY(auto model, LanguageModel::load(local.path, options));
+  if (const std::string& note = model->parts().weights_note; !note.empty())
+    std::fprintf(stderr, "millrace: note: %s; millrace offload plan shows the others\n", note.c_str());
+  if (const WeightSource* const source = model->parts().model->source(); source && !source->policy().text.empty())
+    std::fprintf(stderr, "millrace: note: weights: %s\n", source->policy().text.c_str());
   if (context > model->info().context)
     std::fprintf(stderr,
                  "millrace: warning: a context of %lld tokens: the model was trained for %lld; answers beyond that are "

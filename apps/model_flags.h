@@ -26,11 +26,13 @@ struct ModelFlags {
   int64_t resident_layers = -1;     // -1: not given
   std::vector<std::string> places;  // PATTERN=memory or PATTERN=disk
   bool mlock = false;
+  bool chooses_weights = false;  // with --memory alone, the source of weights is the one that a plan chooses
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
   void add_with_text_to(CLI::App* command, std::string* file);  // -m, -t, --memory and -f, the text to read
-  void add_pack_to(CLI::App* command);                          // --pack, which is then "background" unless given
+  // For commands that answer: --pack, which is then "background" unless given, and chooses_weights.
+  void add_pack_to(CLI::App* command);
   // --resident-layers, --place and --mlock: short for options of the family weights.
   void add_places_to(CLI::App* command);
   // Returns the flags with the path of the model on this machine. Settings that a model of the store has are added

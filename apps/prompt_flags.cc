@@ -32,7 +32,7 @@ Result<std::vector<PromptEffect>> compress_prompt(const std::shared_ptr<const La
   if (passes.empty()) return std::vector<PromptEffect>();
   MILLRACE_TRY(const PromptPipeline pipeline, PromptPipeline::create(passes));
   ModelScores scores(model, threads);
-  MILLRACE_TRY_VOID(scores.open(pipeline.models()));
+  MILLRACE_TRY_VOID(scores.open(pipeline));
   if (context == 0) context = model->parts().model->context();
   MILLRACE_TRY(CompressedPrompt compressed, pipeline.apply(model->parts().tokenizer.get(), request.prompt, {},
                                                            prompt_budget(context, request.max_tokens), &scores));

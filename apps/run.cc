@@ -272,6 +272,8 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
   }
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
+  if (const KeyStreamStats keys = engine->stats().key_stream; keys.blocks > 0)
+    print_key_stream(keys, last.timings.prompt_tokens + last.timings.generated_tokens);
   if (flags.json) {
     print_json(prompt, answers, flags, last, speed, engine->stats(), applied, compressed);
   } else {

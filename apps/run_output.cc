@@ -43,6 +43,19 @@ Speed measure(const RequestTimings& t, const LanguageModel& model) {
   return speed;
 }
 
+static nlohmann::ordered_json key_stream_json(const KeyStreamStats& keys, int64_t tokens) {
+  return {{"blocks", keys.blocks},
+          {"resident_blocks", keys.resident_blocks},
+          {"read_bytes", keys.read_bytes},
+          {"written_bytes", keys.written_bytes},
+          {"read_bytes_per_token", keys.read_bytes / std::max<int64_t>(1, tokens)},
+          {"layer_blocks", keys.layer_blocks},
+          {"layer_blocks_read", keys.layer_blocks_read},
+          {"layer_blocks_ahead", keys.layer_blocks_ahead},
+          {"wait_seconds", keys.wait_seconds},
+          {"failed_blocks", keys.failed_blocks}};
+}
+
 void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
                 const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed) {
@@ -78,6 +91,8 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
   }
   if (stats.attention_rows > 0)
     out["attention"] = {{"rows", stats.attention_rows}, {"flat_rows", stats.flat_rows}};  // of all answers
+  if (stats.key_stream.blocks > 0)
+    out["key_stream"] = key_stream_json(stats.key_stream, t.prompt_tokens + t.generated_tokens);
   if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);
@@ -92,6 +107,20 @@ void print_timings(const TokenEvent& last, const Speed& speed) {
       "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s\n",
       t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second,
       t.first_token_seconds * 1e3, speed.gb_per_second);
+}
+
+void print_key_stream(const KeyStreamStats& keys, int64_t tokens) {
+  const auto each = static_cast<double>(std::max<int64_t>(1, tokens));
+  const double hits =
+      keys.layer_blocks > 0
+          ? 100.0 * (1.0 - static_cast<double>(keys.layer_blocks_read) / static_cast<double>(keys.layer_blocks))
+          : 0.0;
+  fmt::print(stderr,
+             "keys in a file: {} of {} blocks | {:.2f} MB read and {:.2f} MB written a token, {:.1f} % of blocks in "
+             "memory, {:.2f} s waited | {}, {} I/O\n",
+             keys.blocks, keys.blocks + keys.resident_blocks, static_cast<double>(keys.read_bytes) * 1e-6 / each,
+             static_cast<double>(keys.written_bytes) * 1e-6 / each, std::max(0.0, hits), keys.wait_seconds,
+             keys.io_uring ? "io_uring" : "pread", keys.direct ? "direct" : "buffered");
 }
 
 void print_store(const KvStoreStats& store) {

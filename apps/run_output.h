@@ -20,7 +20,8 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
                 const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed);
 
-void print_timings(const TokenEvent& last, const Speed& speed);  // on stderr
-void print_store(const KvStoreStats& store);                     // on stderr
+void print_timings(const TokenEvent& last, const Speed& speed);     // on stderr
+void print_key_stream(const KeyStreamStats& keys, int64_t tokens);  // on stderr; tokens: of prompt and answer
+void print_store(const KvStoreStats& store);                        // on stderr
 
 }  // namespace millrace

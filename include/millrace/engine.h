@@ -148,6 +148,21 @@ struct WeightReadStats {
   int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };
 
+// Reads of keys and values by a KV tier `disk`; see docs/larger-than-memory.md.
+struct KeyStreamStats {
+  int64_t blocks = 0;           // blocks of the pool that have memory in one or two layers at a time; 0: no such tier
+  int64_t resident_blocks = 0;  // blocks that have memory in every layer
+  bool io_uring = false;
+  bool direct = false;             // bypasses the page cache
+  int64_t read_bytes = 0;          // read from the file
+  int64_t written_bytes = 0;       // written to the file
+  int64_t layer_blocks = 0;        // blocks that layers needed, one for each layer and step
+  int64_t layer_blocks_read = 0;   // blocks of layers that were read from the file
+  int64_t layer_blocks_ahead = 0;  // those of layer_blocks_read whose reads began before their layer did
+  double wait_seconds = 0;         // time that steps waited for reads
+  int64_t failed_blocks = 0;       // blocks that could not be read, or were damaged
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -185,6 +200,7 @@ struct EngineStats {
   int64_t flat_rows = 0;       // those of attention_rows that were flat and so read both parts of keys and values
   PrefixCacheStats prefix;
   KvStoreStats store;
+  KeyStreamStats key_stream;
   WeightReadStats weights;
   AttentionWorkerStats attention_workers;
   int64_t memory_budget = 0;      // LoadOptions::memory

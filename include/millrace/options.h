@@ -89,8 +89,9 @@ struct EngineOptions {
   std::vector<std::string> kernels;
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
-  // Tier to which preempted streams are swapped out, NAME[:key=value,...], such as memory:tokens=8192; "": none, they
-  // are recomputed. See `millrace techniques --family tier`.
+  // Tier to which preempted streams are swapped out, NAME[:key=value,...], such as memory:tokens=8192, or that holds
+  // the keys of running streams that do not fit in memory, such as disk:path=FOLDER; "": none, preempted streams are
+  // recomputed. See `millrace techniques --family tier`.
   std::string kv_tier;
   // Prefix store for blocks evicted from the prefix cache, NAME[:key=value,...], such as ssd:path=FILE,size=8G; "":
   // none. See `millrace techniques --family store`.

@@ -110,6 +110,15 @@ PatternEntries chosen_patterns() {
         with_choice("16", "1", {{"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}),
         Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
        make_quest},
+      {{"attention", "impress",
+        "few heads choose the blocks that all heads of a layer see, by their smallest and largest keys",
+        "Chen et al., 2025, IMPRESS: An Importance-Informed Multi-Tier Prefix KV Storage System for Large Language "
+        "Model Inference",
+        with_choice("16", "1",
+                    {{"probes", Type::integer, "1", 1, 1 << 16, "KV heads of a layer that choose"},
+                     {"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_impress},
       {{"attention", "minference",
         "each head has one of three patterns: the newest blocks; those where earlier queries look, by place or "
         "distance; or by mean keys",

@@ -114,8 +114,9 @@ class ChosenAttention {
 
  private:
   PatternPlace at() const { return {u_.layer.layer, u_.kv_head, u_.layer.kv_heads}; }
-  const float* q_of(int64_t query) const {
-    return u_.q + (u_.span.begin + u_.first + query) * width_ + u_.kv_head * group_ * u_.layer.head_dim;
+  const float* q_of(int64_t query) const { return q_of(query, u_.kv_head); }
+  const float* q_of(int64_t query, int64_t kv_head) const {
+    return u_.q + (u_.span.begin + u_.first + query) * width_ + kv_head * group_ * u_.layer.head_dim;
   }
 
   // Runs of queries that see every block, or of those that do not.
@@ -150,11 +151,12 @@ class ChosenAttention {
   }
 
   void score() {
+    const PatternPlace judge{u_.layer.layer, pattern_.judge(at()), u_.layer.kv_heads};
     for (int64_t i = 0; i < u_.queries; ++i)
-      read_query(pattern_, at(), q_of(i), group_, u_.layer.head_dim,
+      read_query(pattern_, judge, q_of(i, judge.head), group_, u_.layer.head_dim,
                  {features_ + i * floats_, static_cast<size_t>(floats_)});
     for (int64_t block = 0; block < query_block_; ++block) {
-      const float* summary = key_summary(u_.kv, u_.layer.layer, u_.kv_head, table_, block, pattern_.block());
+      const float* summary = key_summary(u_.kv, u_.layer.layer, judge.head, table_, block, pattern_.block());
       int64_t i = 0;
       for (; i + kScoredAtOnce <= u_.queries; i += kScoredAtOnce)
         score_block<kScoredAtOnce>(features_ + i * floats_, summary, floats_, scores_ + i * query_block_ + block,
@@ -162,7 +164,7 @@ class ChosenAttention {
       for (; i < u_.queries; ++i)
         score_block<1>(features_ + i * floats_, summary, floats_, scores_ + i * query_block_ + block, query_block_);
     }
-    add_balance(pattern_, at(), StoredSummaries(u_.kv, pattern_, u_.layer, u_.kv_head, table_), group_, u_.queries,
+    add_balance(pattern_, judge, StoredSummaries(u_.kv, pattern_, u_.layer, judge.head, table_), group_, u_.queries,
                 query_block_, scores_, balance_);
   }
 
@@ -330,12 +332,15 @@ void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPatte
   if (dynamic->choice(at) == HeadChoice::none) return;
   const int64_t floats = dynamic->summary_floats(layer.head_dim);
   const auto blocks = static_cast<size_t>(query_block);
-  read_query(*dynamic, at, q, layer.heads / layer.kv_heads, layer.head_dim, {features, static_cast<size_t>(floats)});
+  const int64_t group = layer.heads / layer.kv_heads;
+  const PatternPlace judge{layer.layer, dynamic->judge(at), layer.kv_heads};
+  read_query(*dynamic, judge, q + (judge.head - kv_head) * group * layer.head_dim, group, layer.head_dim,
+             {features, static_cast<size_t>(floats)});
   for (int64_t block = 0; block < query_block; ++block)
-    score_block<1>(features, key_summary(kv, layer.layer, kv_head, table, block, pattern.block()), floats,
+    score_block<1>(features, key_summary(kv, layer.layer, judge.head, table, block, pattern.block()), floats,
                    scores + block, 1);
-  add_balance(*dynamic, at, StoredSummaries(kv, *dynamic, layer, kv_head, table), layer.heads / layer.kv_heads, 1,
-              query_block, scores, work);
+  add_balance(*dynamic, judge, StoredSummaries(kv, *dynamic, layer, judge.head, table), group, 1, query_block, scores,
+              work);
   dynamic->choose(at, {scores, blocks}, {work, blocks}, marks);
 }
 

@@ -30,8 +30,9 @@ AttentionArgs block_args(const VisibleUnit& unit, int64_t pattern_block, int64_t
                          const uint8_t** pointers);
 
 // Marks all blocks that a token's query sees; used by observers of attention. `q`: queries of the KV head's query
-// heads, [group, head_dim]. `features`: room for summary_floats() floats. `scores`: room for a float for each block
-// before query_block. `work`: room for choose_work_floats() floats.
+// heads, [group, head_dim], next to those of the other KV heads (DynamicPattern::judge()). `features`: room for
+// summary_floats() floats. `scores`: room for a float for each block before query_block. `work`: room for
+// choose_work_floats() floats.
 void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPattern& pattern, const int32_t* table,
                    int64_t kv_head, int64_t query_block, const float* q, float* features, float* scores, float* work,
                    BlockMarks& marks);

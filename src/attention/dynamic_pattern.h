@@ -38,6 +38,8 @@ class DynamicPattern : public AttentionPattern {
   // mark() of a dynamic pattern marks the blocks that every query of the block sees.
 
   virtual HeadChoice choice(const PatternPlace&) const { return HeadChoice::scores; }
+  // The KV head whose queries and summaries choose for this one, with HeadChoice::scores.
+  virtual int64_t judge(const PatternPlace& at) const { return at.head; }
   virtual LineCounts lines(const PatternPlace&) const { return {}; }
   virtual LineCounts most_lines() const { return {}; }  // maximum over the heads
   // Number of blocks between two searches for lines; 0: no head has lines.

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/exchange_names.h"
+#include "base/move_pages.h"
 
 #if defined(__linux__)
 #include <malloc.h>
@@ -54,6 +55,15 @@ void advise_pages(const void* address, size_t bytes, PageAdvice advice) {
 #if defined(MADV_FREE)
   if (advice == PageAdvice::drop) ::madvise(pages, bytes, MADV_FREE);
 #endif
+#endif
+}
+
+bool move_pages(void* from, size_t bytes, void* to) {
+#if defined(__linux__) && defined(MREMAP_DONTUNMAP)
+  return ::mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
+#else
+  (void)from, (void)bytes, (void)to;
+  return false;
 #endif
 }
 
@@ -138,6 +148,15 @@ int make_scratch_file(char* name) {
   const int fd = ::mkstemp(name);
   if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   return fd;
+#endif
+}
+
+int make_memory_file([[maybe_unused]] const char* name) {
+#if defined(__linux__)
+  return ::memfd_create(name, MFD_CLOEXEC);
+#else
+  errno = ENOSYS;
+  return -1;
 #endif
 }
 

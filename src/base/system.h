@@ -47,6 +47,9 @@ void drop_cached_pages(int fd, int64_t begin, int64_t bytes);
 bool sync_data(int fd);
 // Creates a file like mkstemp(), with close-on-exec. Returns -1 with errno set.
 int make_scratch_file(char* name);
+// Creates an empty file in memory, which exists until its descriptor is closed and nothing maps it. Returns -1 with
+// errno set, ENOSYS where the system has none.
+int make_memory_file(const char* name);
 
 // ---- Sockets, pipes and signals ---------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ using Code = boost::system::error_code;
 constexpr uint32_t kMaxHeadBytes = 64 << 10;
 constexpr size_t kPartBytes = 64 << 10;
 
-class Call final : public NodeCall, public std::enable_shared_from_this<Call> {
+class OpenCall final : public NodeCall, public std::enable_shared_from_this<OpenCall> {
  public:
-  Call(asio::io_context& io, NodeAddress node, NodeRequest request, double connect, double silent, Events events)
+  OpenCall(asio::io_context& io, NodeAddress node, NodeRequest request, double connect, double silent, Events events)
       : stream_(asio::make_strand(io)),
         resolver_(stream_.get_executor()),
         node_(std::move(node)),
@@ -178,7 +178,8 @@ std::string_view NodeHead::header(std::string_view name) const {
 
 std::shared_ptr<NodeCall> NodeCall::start(asio::io_context& io, const NodeAddress& node, NodeRequest request,
                                           double connect_seconds, double silent_seconds, Events events) {
-  auto call = std::make_shared<Call>(io, node, std::move(request), connect_seconds, silent_seconds, std::move(events));
+  auto call =
+      std::make_shared<OpenCall>(io, node, std::move(request), connect_seconds, silent_seconds, std::move(events));
   asio::post(io, [call] { call->begin(); });
   return call;
 }

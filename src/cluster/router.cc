@@ -16,6 +16,7 @@
 #include "server/access/access.h"
 #include "server/api/api.h"
 #include "server/generation/answer_identity.h"
+#include "server/service.h"
 
 namespace millrace {
 namespace {

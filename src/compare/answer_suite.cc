@@ -26,7 +26,11 @@ class AnswerSuiteRun final : public SuiteRun {
     for (const size_t item : items) requests.push_back(questions_[item].request);
     MILLRACE_TRY(const auto answers, engines_.answer(config, requests, wanted));
     std::vector<std::vector<double>> out;
-    for (size_t i = 0; i < items.size(); ++i) out.push_back({questions_[items[i]].score(answers[i].text)});
+    for (size_t i = 0; i < items.size(); ++i) {
+      out.push_back({questions_[items[i]].score(answers[i].text)});
+      if (plan_.metrics.size() > 1)
+        out.back().push_back(answers[i].prompt_tokens > 0 ? static_cast<double>(answers[i].prompt_tokens) : kNoValue);
+    }
     return out;
   }
 
@@ -68,6 +72,11 @@ Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConf
     kept.push_back(std::move(questions[index]));
   }
   plan.identity = identity_of_questions(kept);
+  if (std::ranges::any_of(configs, [](const CompareConfig& one) { return !one.prompt_passes.empty(); })) {
+    plan.metrics.push_back({"prompt_tokens", false});
+    plan.identity += " prompt_tokens";
+  }
+  plan.sight.prompts = true;
   plan.sight.documents =
       std::ranges::any_of(kept, [](const AnswerQuestion& question) { return !question.request.documents.empty(); });
   return std::unique_ptr<SuiteRun>(

@@ -1,5 +1,5 @@
 // AnswerSuite: a suite of questions with exact answers. Each answer is generated through the engine and scored by a
-// function of its text. Metric: the mean score.
+// function of its text. Metrics: the mean score, and if any configuration compresses prompts, their mean tokens.
 #pragma once
 
 #include <functional>

@@ -6,9 +6,6 @@
 #include <chrono>
 #include <cstdint>
 
-#include "prompt/chat_prompt.h"
-#include "prompt/document_prompt.h"
-
 namespace millrace {
 namespace {
 
@@ -19,45 +16,6 @@ std::vector<const CompareConfig*> with_own_model(std::span<const CompareConfig> 
     if (config.model && std::ranges::none_of(out, [&](const auto* other) { return other->model == config.model; }))
       out.push_back(&config);
   return out;
-}
-
-// The last message without its documents, which are put where it begins.
-Result<DocumentPrompt> prompt_of_documents(const LanguageModel& model, const AnswerRequest& request) {
-  auto messages = request.messages;
-  std::string content = messages.back()["content"].get<std::string>();
-  std::vector<std::vector<TokenId>> documents;
-  for (const std::string& document : request.documents) {
-    if (!content.starts_with(document)) return Error::internal("a message does not begin with its documents");
-    content.erase(0, document.size());
-    MILLRACE_TRY(documents.emplace_back(), encode_within(model, document));
-  }
-  messages.back()["content"] = content;
-  MILLRACE_TRY_VOID(mark_documents(messages));
-  MILLRACE_TRY(const std::string text, chat_text(model, messages, true));
-  return marked_prompt(model, text, documents);
-}
-
-Result<DocumentPrompt> prompt_of(const LanguageModel& model, const AnswerRequest& request) {
-  if (!request.documents.empty()) return prompt_of_documents(model, request);
-  DocumentPrompt prompt;
-  if (request.messages.is_null()) {
-    MILLRACE_TRY(prompt.tokens, model.encode(request.text, true, false));
-    return prompt;
-  }
-  MILLRACE_TRY(const std::string text, chat_text(model, request.messages, true));
-  MILLRACE_TRY(prompt.tokens, encode_chat(model, text));
-  return prompt;
-}
-
-Result<Request> engine_request(const CompareConfig& config, const AnswerRequest& from) {
-  Request request;
-  MILLRACE_TRY(DocumentPrompt prompt, prompt_of(*config.model, from));
-  request.prompt = std::move(prompt.tokens);
-  request.documents = std::move(prompt.documents);
-  request.sampling = config.sampling;
-  request.max_tokens = from.max_tokens;
-  request.stop = from.stop;
-  return request;
 }
 
 // Errors: of the stream, cancelled.
@@ -103,7 +61,7 @@ Result<std::vector<size_t>> fitting_requests(std::span<const CompareConfig> conf
     int64_t most = 1;
     bool fits = true;
     for (const CompareConfig* const config : models) {
-      MILLRACE_TRY(const auto prompt, prompt_of(*config->model, requests[i]));
+      MILLRACE_TRY(const auto prompt, whole_prompt(*config->model, requests[i]));
       const int64_t tokens = std::ssize(prompt.tokens) + requests[i].max_tokens;
       most = std::max(most, tokens);
       fits &= !prompt.tokens.empty() && tokens <= context;
@@ -142,18 +100,31 @@ Result<std::vector<GeneratedAnswer>> AnswerEngines::answer(size_t config, std::s
   if (!of.model) return answer_externally(config, requests, wanted);
   if (!engines_[config]) {
     MILLRACE_TRY(engines_[config], make_compare_engine(of, streams_, longest_));
+    MILLRACE_TRY(prompts_[config], AnswerPrompts::create(of));
   }
   std::vector<std::unique_ptr<Stream>> streams;
-  for (const AnswerRequest& request : requests) {
-    MILLRACE_TRY(Request made, engine_request(of, request));
-    MILLRACE_TRY(auto stream, engines_[config]->submit(std::move(made)));
+  std::vector<AnswerPrompts::Prompt> prompts;
+  for (const AnswerRequest& from : requests) {
+    if (!wanted()) return Error::cancelled("interrupted");
+    MILLRACE_TRY(AnswerPrompts::Prompt prompt, prompts_[config]->prompt(from));
+    Request request;
+    request.prompt = prompt.shown.tokens;
+    request.documents = prompt.shown.documents;
+    request.sampling = of.sampling;
+    request.max_tokens = from.max_tokens;
+    request.stop = from.stop;
+    prompts.push_back(std::move(prompt));
+    MILLRACE_TRY(auto stream, engines_[config]->submit(std::move(request)));
     streams.push_back(std::move(stream));
   }
   std::vector<GeneratedAnswer> out;
-  for (auto& stream : streams) {
-    MILLRACE_TRY(GeneratedAnswer answer, whole_answer(*stream, wanted));
+  for (size_t i = 0; i < streams.size(); ++i) {
+    MILLRACE_TRY(GeneratedAnswer answer, whole_answer(*streams[i], wanted));
+    answer.text = prompts_[config]->recovered(prompts[i], answer.tokens, std::move(answer.text));
+    answer.prompt_tokens = std::ssize(prompts[i].shown.tokens);
+    answer.compression_seconds = prompts[i].seconds;
     out.push_back(std::move(answer));
-    stream.reset();
+    streams[i].reset();
   }
   return out;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ordered_json.h"
+#include "compare/answer_prompts.h"
 #include "compare/config.h"
 #include "compare/suite.h"
 
@@ -27,6 +28,8 @@ struct GeneratedAnswer {
   std::string text;
   std::vector<TokenId> tokens;
   RequestTimings timings;
+  int64_t prompt_tokens = 0;       // after prompt compressors
+  double compression_seconds = 0;  // of the prompt, before the engine received it
 };
 
 // Returns the number of passes of the whole model that an answer took: its steps, and, with the drafter `pass`, one
@@ -45,7 +48,12 @@ class AnswerEngines {
  public:
   // `streams`: maximum number of answers at a time. `longest`: maximum tokens of an answer with its prompt.
   AnswerEngines(std::span<const CompareConfig> configs, int64_t streams, int64_t longest)
-      : configs_(configs), streams_(streams), longest_(longest), engines_(configs.size()), servers_(configs.size()) {}
+      : configs_(configs),
+        streams_(streams),
+        longest_(longest),
+        engines_(configs.size()),
+        prompts_(configs.size()),
+        servers_(configs.size()) {}
 
   // Returns an answer for each request. Another engine's server answers one request at a time, and only `text` of its
   // answers is set. Errors: those of the engine, cancelled.
@@ -58,6 +66,7 @@ class AnswerEngines {
   Result<std::vector<GeneratedAnswer>> answer_externally(size_t config, std::span<const AnswerRequest> requests,
                                                          const SuiteWanted& wanted);
   std::vector<std::unique_ptr<Engine>> engines_;          // by configuration; created at the first request
+  std::vector<std::unique_ptr<AnswerPrompts>> prompts_;   // by configuration, created with the engine
   std::vector<std::unique_ptr<ExternalServer>> servers_;  // by configuration of another engine
 };
 

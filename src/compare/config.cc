@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/options_json.h"
 #include "run/drafting/models/loader.h"
 #include "run/language_model.h"
 
@@ -40,6 +41,15 @@ Result<CompareConfig> make_compare_config(const CompareSpec& spec, const EngineO
   config.sampling.temperature = 0;
   MILLRACE_TRY(const auto of_sampling, apply_uses(spec.uses, config.sampling));
   applied.insert(applied.end(), of_sampling.begin(), of_sampling.end());
+  config.prompt_passes = prompt_passes_of(spec.uses);
+  for (const TechniqueUse& use : spec.uses)
+    if (use.family == "prompt" && use.name != kNoTechnique)
+      applied.push_back({use.family, use.name, options_json(use.options, use.values),
+                         fmt::format("prompts are shortened by {}", use.written())});
+  if (!config.prompt_passes.empty() && !config.engine.document_context.empty() &&
+      config.engine.document_context != kNoTechnique)
+    return Error::user(fmt::format("prompt={}: context={} computes documents apart; choose only one of them",
+                                   config.prompt_passes.front(), config.engine.document_context));
   config.applied = applied_json(applied);
   MILLRACE_TRY_VOID(measure_draft_model(config));
   return config;

@@ -20,10 +20,11 @@ struct CompareConfig {
   std::shared_ptr<const LanguageModel> model;      // null: another engine is used
   std::shared_ptr<const ExternalEngine> external;  // null: millrace is used
   EngineOptions engine;
-  int64_t draft_weight_bytes = 0;     // bytes of the drafter's model; 0: it has none
-  std::vector<KvLayer> draft_layers;  // layers of the drafter's model in the KV pool
-  bool drafts_with_model = false;     // true: each draft is a pass of the whole model, as with the drafter `pass`
-  SamplingOptions sampling;           // greedy, unless the configuration has samplers
+  int64_t draft_weight_bytes = 0;          // bytes of the drafter's model; 0: it has none
+  std::vector<KvLayer> draft_layers;       // layers of the drafter's model in the KV pool
+  bool drafts_with_model = false;          // true: each draft is a pass of the whole model, as with the drafter `pass`
+  SamplingOptions sampling;                // greedy, unless the configuration has samplers
+  std::vector<std::string> prompt_passes;  // prompt compressors (PromptPipeline::create)
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
 };
 

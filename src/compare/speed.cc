@@ -26,7 +26,8 @@ class SpeedRun final : public SuiteRun {
         prompts_(std::move(prompts)),
         prompt_(input.prompt),
         generate_(input.generate),
-        engines_(configs.size()) {
+        engines_(configs.size()),
+        compressors_(configs.size()) {
     plan_ = {.name = "speed",
              .identity = identity_of(
                  {input.text.substr(0, 4096), fmt::format("{} {} {}", input.prompt, input.generate, input.threads)}),
@@ -62,20 +63,25 @@ class SpeedRun final : public SuiteRun {
   Result<std::vector<double>> own_round(size_t config, const SuiteWanted& wanted) {
     if (!engines_[config]) {
       MILLRACE_TRY(engines_[config], make_compare_engine(configs_[config], 1, prompt_ + generate_));
-      MILLRACE_TRY(const GeneratedAnswer warm, answer_alone(*engines_[config], request_of(config), wanted));
+      MILLRACE_TRY(compressors_[config], AnswerPrompts::create(configs_[config]));
+      MILLRACE_TRY(const auto shown, compressors_[config]->prompt(prompts_[config], generate_));
+      MILLRACE_TRY(const GeneratedAnswer warm,
+                   answer_alone(*engines_[config], request_of(config, shown.shown.tokens), wanted));
       static_cast<void>(warm);
     }
-    MILLRACE_TRY(const GeneratedAnswer answer, answer_alone(*engines_[config], request_of(config), wanted));
+    MILLRACE_TRY(const auto shown, compressors_[config]->prompt(prompts_[config], generate_));
+    MILLRACE_TRY(const GeneratedAnswer answer,
+                 answer_alone(*engines_[config], request_of(config, shown.shown.tokens), wanted));
     const RequestTimings& t = answer.timings;
     const auto prompt = static_cast<double>(t.prompt_tokens), generated = static_cast<double>(t.generated_tokens);
     return std::vector<double>{t.prefill_seconds > 0 ? prompt / t.prefill_seconds : kNoValue,
                                t.decode_seconds > 0 ? (generated - 1) / t.decode_seconds : kNoValue,
-                               1000 * t.first_token_seconds};
+                               1000 * (shown.seconds + t.first_token_seconds)};
   }
 
-  Request request_of(size_t config) const {
+  Request request_of(size_t config, std::vector<TokenId> prompt) const {
     Request request;
-    request.prompt = prompts_[config];
+    request.prompt = std::move(prompt);
     request.sampling = configs_[config].sampling;
     request.max_tokens = generate_;
     request.ignore_eos = true;
@@ -87,6 +93,7 @@ class SpeedRun final : public SuiteRun {
   std::vector<std::vector<TokenId>> prompts_;  // [configs]
   int64_t prompt_, generate_;
   std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<std::unique_ptr<AnswerPrompts>> compressors_;
 };
 
 // Plan and KV layout of an engine for one stream.

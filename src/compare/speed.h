@@ -10,7 +10,8 @@ namespace millrace {
 inline constexpr size_t kPrefillMetric = 0, kDecodeMetric = 1, kTtftMetric = 2;  // tokens/s, tokens/s, milliseconds
 
 // Each of input.rounds rounds has a prompt of input.prompt tokens, from --text or of simple sentences, and generates
-// input.generate tokens. Errors: user (the tokens do not fit the context).
+// input.generate tokens. The time to the first token includes the compression of the prompt. Errors: user (the tokens
+// do not fit the context).
 Result<std::unique_ptr<SuiteRun>> begin_speed(std::span<const CompareConfig> configs, const SuiteInput& input);
 
 // Returns the rate in GB/s at which the machine can read the bytes of one step of the model, as in `millrace bench`. If

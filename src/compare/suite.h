@@ -48,6 +48,7 @@ struct SuiteSight {
   bool generates = true;     // true: answers are generated, with drafting and sampling
   bool drops_tokens = true;  // true: the values also depend on evictors that drop tokens only after the prompt
   bool documents = false;    // true: prompts have documents
+  bool prompts = false;      // true: prompts pass through prompt compressors
 };
 
 struct SuitePlan {

@@ -318,6 +318,7 @@ EngineStats EngineCore::stats() const {
   }
   stats.scratch_bytes = loop_->executor->limits().scratch_bytes;
   stats.store = loads_.stats();
+  stats.key_stream = loop_->executor->home().key_stream();
   return stats;
 }
 

@@ -72,6 +72,47 @@ TEST(ExecutorSteps, DamagedWeightsEndEveryRequest) {
   EXPECT_EQ(e.core->stats().generated_tokens, 4) << "of the first step: one each, and two of the search";
 }
 
+// Streams whose keys cannot be read end; the others go on, and no prefix is left that may have such keys.
+TEST(ExecutorSteps, StreamsWhoseKeysAreUnreadEndAlone) {
+  Script script;
+  script.likeliest = [](const std::vector<TokenId>&) {
+    return std::vector<TokenLogprob>{{1, -0.5f}, {2, -1.0f}, {4, -3.0f}, {5, -4.0f}};
+  };
+  ScriptedEngine e(scripted_options(40, 6), nullptr, script);
+  e.add(1, scripted_request(1000, 7, 9));
+  e.add(2, scripted_request(2000, 7, 9));
+  Request search = scripted_request(3000, 2, 9);
+  search.beams = search.n = 2;
+  e.add(3, search);
+  e.step();
+  EXPECT_EQ(e.core->stats().running, 4);
+  e.script.unread = {2, 3};
+  e.step();
+  std::vector<std::pair<RequestId, int64_t>> ended;
+  for (const TokenEvent& event : e.events) {
+    if (event.finish == FinishReason::none) continue;
+    ended.emplace_back(event.request, event.answer);
+    EXPECT_EQ(event.finish, FinishReason::error);
+    EXPECT_EQ(event.error.message,
+              "KV tier disk: keys and values of this stream could not be read back from its file; send the request "
+              "again");
+  }
+  std::ranges::sort(ended);
+  EXPECT_EQ(ended, (std::vector<std::pair<RequestId, int64_t>>{{2, 0}, {3, 0}, {3, 1}}));
+  EXPECT_EQ(e.streams(), "1 runs 8/9 2");
+  EXPECT_EQ(e.core->stats().kv_blocks_cached, 0);
+  // In a chunk of a prompt, which samples nothing.
+  e.add(4, scripted_request(4000, 40, 3));
+  e.script.unread = {4};
+  e.step();
+  EXPECT_EQ(e.streams(), "1 runs 9/10 3");
+  e.script.unread.clear();
+  e.run();
+  EXPECT_EQ(e.all.back().request, 1u);
+  EXPECT_EQ(e.all.back().finish, FinishReason::stop);
+  EXPECT_EQ(e.core->stats().kv_blocks_free + e.core->stats().kv_blocks_cached, 40);
+}
+
 // No chunk has tokens of the prompt and of the answer, and only blocks of the prompt are shared.
 TEST(ExecutorSteps, PromptsAreComputedApart) {
   for (const bool apart : {true, false}) {

@@ -35,6 +35,7 @@ struct Script {
   std::function<void(const StepInput& input, std::span<const Sequence* const> streams)> forwarded;
   int64_t fails_at = -1;         // choose() fails for a stream with this many generated tokens
   std::optional<Error> failure;  // a failure of the weights, after the next steps
+  std::set<uint64_t> unread;     // seeds of the streams whose keys cannot be read in the next steps
   std::function<bool(const Sequence& stream, int64_t& budget)> documents;  // empty: all that are encoded are held
   bool prompts_apart = false;
   bool has_contexts = false;  // moves keys of documents
@@ -375,6 +376,7 @@ class ScriptedExecutor final : public Executor {
     int64_t tokens = 0;
     for (const StepChunk& chunk : input.chunks) {
       const Sequence& s = *streams.emplace_back(chooser_.find(chunk.stream));
+      if (script_.unread.contains(s.request.sampling.seed)) output.unread.push_back(std::ssize(streams) - 1);
       if (script_.damaged.empty()) home_.compare(s, chunk.first);
       for (int64_t i = chunk.first; i < chunk.first + chunk.tokens; ++i) home_.store(s, i);
       for (int64_t row = 0; row < chunk.outputs; ++row) chooser_.rows.push_back(&s);

@@ -71,7 +71,9 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events, bool repla
   forward(plan, shape);
   if (auto whole = loop_.executor->failure(); !whole.ok()) return fail(whole.error(), events);
   loads_.repair_store(work_);
+  end_unread(events);
   sample(events);
+  if (!output_.unread.empty()) lists_.erase_ended_running();
   drafts_.end_step();
 }
 
@@ -88,6 +90,26 @@ void StepRunner::fail(const Error& error, std::vector<TokenEvent>& events) {
       closer_.finish(*item.stream, FinishReason::error, std::move(event), events);
   }
   lists_.erase_ended_running();
+}
+
+// Ends the streams whose keys could not be read. The results of the step mean nothing for them, and the file is not
+// trusted: no other stream may find these streams' blocks in the prefix index.
+void StepRunner::end_unread(std::vector<TokenEvent>& events) {
+  if (output_.unread.empty()) return;
+  for (const int64_t chunk : output_.unread) {
+    LiveStream& stream = *work_[static_cast<size_t>(chunk)].stream;
+    if (stream.ended) continue;  // with its search
+    stream.sequence.prefix.caches = false;
+    TokenEvent event;
+    event.error = Error::resource(
+        "KV tier disk: keys and values of this stream could not be read back from its file; send the request again");
+    if (stream.beams)
+      beams_.fail(*stream.beams, event.error, events);
+    else
+      closer_.finish(stream, FinishReason::error, std::move(event), events);
+  }
+  for (StepWork& item : work_) item.lost |= item.stream->ended;
+  if (PrefixIndex* index = cache_.index()) index->clear();
 }
 
 void StepRunner::end_stored(std::vector<TokenEvent>& events) {
@@ -179,6 +201,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
 // received.
 void StepRunner::take_output() {
   for (const int64_t chunk : output_.failed) work_[static_cast<size_t>(chunk)].stream->read_failed = true;
+  for (const int64_t chunk : output_.unread) work_[static_cast<size_t>(chunk)].lost = true;
   const float* share = output_.shares.data();
   for (const StepMass& mass : output_.masses) {
     auto& importance = work_[static_cast<size_t>(mass.chunk)].stream->importance;

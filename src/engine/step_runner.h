@@ -65,6 +65,7 @@ class StepRunner {
   bool reads() const;  // rows for a PromptReader, in this step
   void count_computed(double seconds);
   void fail(const Error& error, std::vector<TokenEvent>& events);
+  void end_unread(std::vector<TokenEvent>& events);
   void sample(std::vector<TokenEvent>& events);
   void give_back(const StepWork& item);
   bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);

@@ -81,6 +81,20 @@ class WeightSources : public ::testing::Test {
     }
     return tokens;
   }
+  // One token of `streams` streams with prompts of `tokens` tokens, all in one pass.
+  static void run_prompts(EngineCore& core, RequestId& id, int streams, TokenId tokens) {
+    for (int i = 0; i < streams; ++i) {
+      Request request;
+      for (TokenId t = 0; t < tokens; ++t) request.prompt.push_back(1 + (t * 7 + static_cast<TokenId>(++id)) % 40);
+      request.max_tokens = 1;
+      request.ignore_eos = true;
+      ASSERT_TRUE(core.add(++id, request).ok());
+    }
+    std::vector<TokenEvent> events;
+    while (!core.idle()) core.step(events);
+    for (const TokenEvent& event : events) EXPECT_EQ(event.error.message, "");
+    EXPECT_EQ(std::ssize(events), streams);
+  }
   // Of the cache file's mappings.
   int64_t resident(const std::string& model) {
     std::ifstream maps("/proc/self/smaps");
@@ -97,12 +111,12 @@ class WeightSources : public ::testing::Test {
     return bytes;
   }
 
-  // The least memory of weights=experts: found by its own error.
-  int64_t least_memory(const std::string& path) {
+  // The least memory of a source with these options: found by its own error.
+  int64_t least_memory(const std::string& path, const std::string& source = "experts:") {
     int64_t low = 1, high = int64_t{1} << 26;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (load(path, fmt::format("experts:memory={}", middle)).ok())
+      if (load(path, fmt::format("{}memory={}", source, middle)).ok())
         high = middle;
       else
         low = middle + 1;
@@ -180,6 +194,35 @@ TEST_F(WeightSources, ExpertsGiveTheSameBits) {
             std::string::npos);
 }
 
+// With all memory, with the least, and with some in between: weights, and at times keys, are read from the disk.
+TEST_F(WeightSources, FlexgenGivesTheSameBits) {
+  bool keys_on_disk = false;
+  for (const char* name : {"llama", "mixtral", "mamba", "deepseek2_groups", "qwen3next"}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
+    auto plain = load(path, "resident");
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    const Answer want = answer(*plain);
+    const std::string source = "flexgen:streams=2,prompt=100,generated=28,ahead=1,";
+    const int64_t least = least_memory(path, source), all = (*plain)->parts().model->weight_bytes();
+    for (const std::string& weights : {std::string("flexgen"), fmt::format("{}memory={}", source, least),
+                                       fmt::format("{}memory={}", source, (least + all) / 2),
+                                       fmt::format("{}keys=memory,place=blk.0.*=memory,memory={}", source, all)}) {
+      auto placed = load(path, weights);
+      ASSERT_TRUE(placed.ok()) << name << " " << weights << ": " << placed.error().message;
+      EXPECT_TRUE(answer(*placed) == want) << name << " " << weights;
+      const WeightSource& made = *(*placed)->parts().model->source();
+      EXPECT_EQ(made.figures()->bytes_read > 0, weights != "flexgen") << name << " " << weights;
+      EXPECT_TRUE(made.policy().text.starts_with("block of ")) << made.policy().text;
+      if (weights.find("memory=" + std::to_string(least)) != std::string::npos) {
+        EXPECT_LE(made.figures()->kept_bytes + made.figures()->cache_bytes, least);
+      }
+      keys_on_disk = keys_on_disk || made.policy().keys_on_disk > 0;
+    }
+  }
+  EXPECT_TRUE(keys_on_disk);
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
 // The file is cut off, and later damaged, while an engine runs.
 TEST_F(WeightSources, WeightsThatCannotBeReadEndTheStreamsOfTheStep) {
   for (const auto& [model, weights] : {std::pair("llama", "stream:resident=0,ahead=0"), {"mixtral", ""}}) {
@@ -228,6 +271,67 @@ TEST_F(WeightSources, WeightsThatCannotBeReadEndTheStreamsOfTheStep) {
     write(bytes);
     EXPECT_EQ(*run_stream(**core, 6), *want);
   }
+}
+
+// A mapped file that is cut off would end the process.
+TEST_F(WeightSources, AMappedFileThatIsCutOffEndsTheStreams) {
+  const std::string path = copy_of("models/millrace-stories-6m.gguf"), cache = path + ".millrace-packed";
+  auto plain = load(path, "resident");
+  auto loaded = load(path, "mapped:ahead=0");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  auto core = EngineCore::create(*loaded, {.threads = 2, .context = 128, .max_streams = 2});
+  auto other = EngineCore::create(*plain, {.threads = 2, .context = 128, .max_streams = 2});
+  ASSERT_TRUE(core.ok() && other.ok());
+  const auto want = run_stream(**other, 1);
+  EXPECT_EQ(*run_stream(**core, 1), *want);
+  fs::resize_file(cache, (int64_t{2} << 20) + 4096);
+  for (RequestId id : {2, 3}) {
+    const auto cut = run_stream(**core, id);
+    ASSERT_FALSE(cut.ok());
+    EXPECT_EQ(cut.error().kind, ErrorKind::internal);
+    EXPECT_NE(cut.error().message.find(cache + ": weights can no longer be read"), std::string::npos)
+        << cut.error().message;
+  }
+  EXPECT_EQ(*run_stream(**other, 2), *want);
+}
+
+// A pass over a chunk of a prompt, or of two streams, reads as much as a pass over one token.
+TEST_F(WeightSources, AChunkOfAPromptReadsEachLayerOnce) {
+  auto model = load(copy_of("tests/golden/llama/model.gguf"), "stream:resident=0,ahead=0");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  auto core = EngineCore::create(*model, {.threads = 2, .context = 128, .max_streams = 2, .batch_tokens = 64});
+  ASSERT_TRUE(core.ok()) << core.error().message;
+  const Model& weights = *(*model)->parts().model;
+  RequestId id = 0;
+  const auto bytes_read = [&](int streams, TokenId tokens) {
+    const int64_t before = weights.source()->figures()->bytes_read;
+    run_prompts(**core, id, streams, tokens);
+    return weights.source()->figures()->bytes_read - before;
+  };
+  const int64_t one = bytes_read(1, 1);
+  EXPECT_GT(one, 0);
+  EXPECT_EQ(bytes_read(1, 40), one);
+  EXPECT_EQ(bytes_read(2, 20), one);
+}
+
+// There is room for two experts.
+TEST_F(WeightSources, AChunkOfAPromptReadsEachExpertOnce) {
+  const std::string path = copy_of("tests/golden/mixtral/model.gguf");
+  auto model = load(path, fmt::format("experts:guess=none,memory={}", least_memory(path)));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  auto core = EngineCore::create(*model, {.threads = 2, .context = 128, .max_streams = 2, .batch_tokens = 64});
+  ASSERT_TRUE(core.ok()) << core.error().message;
+  const Model& weights = *(*model)->parts().model;
+  const ArchSpec& spec = weights.spec();
+  const int64_t experts = spec.layer_count() * spec.layers[0].experts.experts;
+  const WeightFigures before = *weights.source()->figures();
+  RequestId id = 0;
+  run_prompts(**core, id, 2, 32);
+  const WeightFigures after = *weights.source()->figures();
+  const int64_t leased = after.hits + after.misses - before.hits - before.misses;
+  EXPECT_GT(leased, experts / 2);  // 64 tokens choose most of the experts
+  EXPECT_LE(leased, experts);
+  EXPECT_LE(after.reads - before.reads, leased);
 }
 
 // The cache that is packed into its file is the one that a start with all weights in memory writes.
@@ -312,6 +416,8 @@ TEST_F(WeightSources, SaysWhatIsWrong) {
   contains("stream:place=*attn*", "place: expected PATTERN=memory or PATTERN=disk, got *attn*");
   contains("stream:place=blk.77.*=memory", "place: no tensor of a layer matches blk.77.*");
   contains("experts:keep=fifo", "has no mixture of experts");
+  contains("flexgen:memory=1000", "do not fit into 1000 bytes; raise --memory");
+  contains("flexgen:keys=disk", "keys: must be auto or memory, got disk");
   const std::string mixture = copy_of("tests/golden/mixtral/model.gguf");
   EXPECT_NE(message(mixture, "experts:keep=fifo").find("keep: must be weighed, lru, lfu or arc, got fifo"),
             std::string::npos);

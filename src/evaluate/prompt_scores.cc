@@ -32,28 +32,54 @@ std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<co
   return out;
 }
 
+struct PlainText {
+  std::string text;
+  std::vector<size_t> ends;  // of each token in the text
+};
+
+// The text of all tokens that are not control tokens, without the space that most tokenizers put before a text.
+PlainText plain_text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens) {
+  PlainText out;
+  for (const TokenId token : tokens) {
+    if (!tokenizer.is_control(token)) out.text += tokenizer.piece(token);
+    out.ends.push_back(out.text.size());
+  }
+  if (!out.text.starts_with(' ')) return out;
+  out.text.erase(0, 1);
+  for (size_t& end : out.ends) end -= std::min<size_t>(end, 1);
+  return out;
+}
+
 }  // namespace
 
 ModelScores::ModelScores(std::shared_ptr<const LanguageModel> model, int threads)
     : model_(std::move(model)), threads_(threads) {}
 
+Result<std::shared_ptr<const LanguageModel>> ModelScores::load(const std::string& path) const {
+  if (path.empty()) return model_;
+  LoadOptions load;
+  load.threads = threads_;
+  load.memory_name = "prompt model";
+  auto loaded = model_->parts().seconds->load(*model_, path, load);
+  if (!loaded.ok()) return Error{loaded.error().kind, fmt::format("prompt: model: {}", loaded.error().message)};
+  if (!(*loaded)->parts().tokenizer) return Error::unsupported(fmt::format("prompt: model: {} has no tokenizer", path));
+  return loaded;
+}
+
 Result<void> ModelScores::open_one(const std::string& path) {
-  Opened opened{model_, nullptr};
-  if (!path.empty()) {
-    LoadOptions load;
-    load.threads = threads_;
-    load.memory_name = "prompt model";
-    auto loaded = model_->parts().seconds->load(*model_, path, load);
-    if (!loaded.ok()) return Error{loaded.error().kind, fmt::format("prompt: model: {}", loaded.error().message)};
-    opened.model = std::move(*loaded);
-    if (!opened.model->parts().tokenizer)
-      return Error::unsupported(fmt::format("prompt: model: {} has no tokenizer", path));
-  }
+  Opened opened;
+  MILLRACE_TRY(opened.model, load(path));
   const int64_t window = std::min(kWindow, opened.model->parts().model->context());
   if (!pool_) pool_ = model_->parts().threads->get(threads_);
   MILLRACE_TRY(opened.scorer,
                Scorer::create(opened.model, {.context = window, .batch_tokens = kWindow, .pool = pool_}));
   opened_.emplace(path, std::move(opened));
+  return {};
+}
+
+Result<void> ModelScores::open_embedder(const std::string& path) {
+  MILLRACE_TRY(const auto model, load(path));
+  MILLRACE_TRY(embedders_[path], TextVectors::create(model, threads_));
   return {};
 }
 
@@ -63,14 +89,57 @@ Result<void> ModelScores::open(std::span<const std::string> models) {
   return {};
 }
 
+Result<void> ModelScores::open(const PromptPipeline& pipeline) {
+  MILLRACE_TRY_VOID(open(pipeline.models()));
+  for (const std::string& path : pipeline.embedders())
+    if (!embedders_.contains(path)) MILLRACE_TRY_VOID(open_embedder(path));
+  for (const std::string& path : pipeline.writers()) {
+    if (writers_.contains(path)) continue;
+    MILLRACE_TRY(const auto model, load(path));
+    MILLRACE_TRY(writers_[path], TextWriter::create(model, threads_));
+  }
+  return {};
+}
+
+Error ModelScores::not_opened(const std::string& model) {
+  return Error::user(fmt::format("prompt: model: {} is not one of those that the server was started with", model));
+}
+
+Result<std::string> ModelScores::answer(const std::string& model, const std::string& message, int64_t max_tokens) {
+  const auto found = writers_.find(model);
+  if (found == writers_.end() || !found->second) return not_opened(model);
+  return found->second->answer(message, max_tokens, check_);
+}
+
+Result<std::vector<std::vector<float>>> ModelScores::embeddings(const std::string& model,
+                                                                std::span<const std::vector<TokenId>> texts) {
+  int64_t tokens = 0;
+  for (const auto& text : texts) tokens += std::ssize(text);
+  if (tokens > kMaxTokens)
+    return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens, kMaxTokens));
+  if (model.empty() && own_states_) {
+    MILLRACE_TRY(auto out, own_states_(texts));
+    for (std::vector<float>& values : out) normalize(values);
+    return out;
+  }
+  if (model.empty() && !embedders_.contains(model)) MILLRACE_TRY_VOID(open_embedder(model));
+  const auto found = embedders_.find(model);
+  if (found == embedders_.end() || !found->second) return not_opened(model);
+  if (model.empty()) return found->second->of_tokens(texts);
+  const Tokenizer* own = model_->parts().tokenizer.get();
+  if (!own) return Error::unsupported("prompt: the model has no tokenizer, so no other model can read its prompts");
+  std::vector<std::string> strings;
+  for (const std::vector<TokenId>& text : texts) strings.push_back(plain_text_of(*own, text).text);
+  return found->second->of_texts(strings);
+}
+
 Result<std::vector<float>> ModelScores::self_information(const std::string& model, std::span<const TokenId> tokens) {
   if (std::ssize(tokens) > kMaxTokens)
     return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMaxTokens));
   if (model.empty() && own_scores_) return by_engine(tokens);
   if (model.empty() && !opened_.contains(model)) MILLRACE_TRY_VOID(open_one(model));
   const auto found = opened_.find(model);
-  if (found == opened_.end())
-    return Error::user(fmt::format("prompt: model: {} is not one of those that the server was started with", model));
+  if (found == opened_.end()) return not_opened(model);
   Opened& one = found->second;
   if (!model.empty()) return by_text(one, tokens);
   return score_tokens(one, tokens);
@@ -102,20 +171,10 @@ Result<std::vector<float>> ModelScores::by_engine(std::span<const TokenId> token
   return out;
 }
 
-// The text of all tokens that are not control tokens, as the other model reads it.
 Result<std::vector<float>> ModelScores::by_text(Opened& other, std::span<const TokenId> tokens) {
   const Tokenizer* own = model_->parts().tokenizer.get();
   if (!own) return Error::unsupported("prompt: the model has no tokenizer, so no other model can read its prompts");
-  std::string text;
-  std::vector<size_t> ends;
-  for (const TokenId token : tokens) {
-    if (!own->is_control(token)) text += own->piece(token);
-    ends.push_back(text.size());
-  }
-  if (text.starts_with(' ')) {  // most tokenizers add one themselves
-    text.erase(0, 1);
-    for (size_t& end : ends) end -= std::min<size_t>(end, 1);
-  }
+  const auto [text, ends] = plain_text_of(*own, tokens);
   const Tokenizer& tokenizer = *other.model->parts().tokenizer;
   const std::vector<TokenId> read = tokenizer.encode(text, {.add_special = true, .parse_special = false});
   const auto read_ends = token_ends(tokenizer, read, text);

@@ -15,6 +15,8 @@
 #include <string>
 
 #include "evaluate/scorer.h"
+#include "evaluate/text_vectors.h"
+#include "evaluate/text_writer.h"
 #include "prompt/pipeline.h"
 
 namespace millrace {
@@ -27,9 +29,10 @@ class ModelScores final : public PromptScores {
   // `model`: the answering model. `threads`: threads of a forward pass; 0: all cores.
   ModelScores(std::shared_ptr<const LanguageModel> model, int threads);
 
-  // Opens these models (PromptPipeline::models()) for scoring, in the memory budget of the answering model. Errors:
+  // Opens these models for scoring, or all that a pipeline needs, in the memory budget of the answering model. Errors:
   // those of LanguageModel::load, resource, unsupported (no tokenizer).
   Result<void> open(std::span<const std::string> models);
+  Result<void> open(const PromptPipeline& pipeline);
 
   // Computes with the answering model, for each token that the windows score, -log of its probability, in order.
   using WindowScores =
@@ -40,11 +43,21 @@ class ModelScores final : public PromptScores {
     own_context_ = context;
   }
 
+  // Computes with the answering model the mean of the final hidden states of each text, of the first
+  // TextVectors::kMaxTokens tokens.
+  using MeanStates =
+      std::function<Result<std::vector<std::vector<float>>>(std::span<const std::vector<TokenId>> texts)>;
+  // Makes the answering model use `states` instead of an Embedder.
+  void embed_with(MeanStates states) { own_states_ = std::move(states); }
+
   // Calls `check` between the passes of a scorer; if it returns an error, scoring stops with this error.
   void check_with(std::function<Result<void>()> check) { check_ = std::move(check); }
 
   // A scorer of the answering model is opened on first use; other models must have been opened by open().
   Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) override;
+  Result<std::vector<std::vector<float>>> embeddings(const std::string& model,
+                                                     std::span<const std::vector<TokenId>> texts) override;
+  Result<std::string> answer(const std::string& model, const std::string& message, int64_t max_tokens) override;
 
  private:
   struct Opened {
@@ -52,7 +65,10 @@ class ModelScores final : public PromptScores {
     std::unique_ptr<Scorer> scorer;
   };
   friend struct ModelScoresPeek;  // tests
+  static Error not_opened(const std::string& model);
+  Result<std::shared_ptr<const LanguageModel>> load(const std::string& path) const;
   Result<void> open_one(const std::string& path);
+  Result<void> open_embedder(const std::string& path);
   Result<std::vector<float>> score_tokens(Opened& one, std::span<const TokenId> tokens);
   Result<std::vector<float>> by_text(Opened& other, std::span<const TokenId> tokens);
   Result<std::vector<float>> by_engine(std::span<const TokenId> tokens) const;
@@ -62,8 +78,11 @@ class ModelScores final : public PromptScores {
   int64_t own_context_ = 0;
   std::function<Result<void>()> check_;   // null: none
   WindowScores own_scores_;               // null: the scorer is used
+  MeanStates own_states_;                 // null: an embedder is used
   std::shared_ptr<ThreadPool> pool_;      // pool of the answering model; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the answering model
+  std::map<std::string, std::unique_ptr<TextVectors>> embedders_;  // by path
+  std::map<std::string, std::unique_ptr<TextWriter>> writers_;     // by path
 };
 
 }  // namespace millrace

@@ -26,6 +26,16 @@ Result<void> check_virtual(const KvLayout& layout) {
       "KV pool: virtual is not for KV format {}, whose blocks are not whole pages; choose paged", layout.codec_name()));
 }
 
+Result<void> check_staged(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
+  if (options.mode != KvPoolMode::paged || layout.divided() || layout.codec || layout.residual_below > 0)
+    return Error::unsupported("KV tier disk: needs paged blocks of rows that all layers share");
+  const int64_t multiple = staged_multiple(layout, system_page_bytes());
+  if (options.resident < 0 || options.resident % multiple != 0 || blocks % multiple != 0)
+    return Error::internal(fmt::format("KV cache: {} of {} blocks resident, which are not multiples of {}",
+                                       options.resident, blocks, multiple));
+  return {};
+}
+
 }  // namespace
 
 // The raw rows that a query sees end with its own block; after them there is room for another block, so that chunks of
@@ -258,7 +268,7 @@ int64_t window_group_blocks(const KvLayout& group, int64_t blocks, const KvPoolO
 }
 
 int64_t kv_pool_bytes(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
-  int64_t bytes = blocks * layout.block_bytes();
+  int64_t bytes = staged_bytes(layout, blocks, options.resident);
   for (const KvLayout& group : layout.windows)
     bytes += window_group_blocks(group, blocks, options) * group.block_bytes();
   return bytes;
@@ -297,6 +307,8 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
     pool.ranges_ = VirtualRanges(blocks, range, ids / range);
   }
+  const bool staged = options.resident < blocks;
+  if (staged) MILLRACE_TRY_VOID(check_staged(layout, blocks, options));
   if (options.states != kStatesElsewhere) {
     MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states, options.copies, options.marks));
   }
@@ -313,18 +325,22 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     const bool has_own = !layout.divided() || pool.buffers_.size() == 1;
     const int64_t bytes = rows && has_own ? ids * layout.block_bytes(layer) : 0;
     if (bytes == 0) continue;
-    MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
-                                                        : AlignedBuffer::allocate(bytes, "KV cache"));
+    MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ || staged
+                                           ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
+                                           : AlignedBuffer::allocate(bytes, "KV cache"));
     if (!pool.is_virtual_) pool.buffers_.back().use_small_pages();
   }
   for (size_t i = 0; i < layout.layers.size(); ++i)
     pool.first_.push_back(pool.buffers_[layout.divided() ? 0 : i].data());
+  if (staged) {
+    MILLRACE_TRY(pool.staged_, map_staged_layers(layout, blocks, options.resident, pool.first_));
+  }
   if (layout.has_residuals()) pool.residual_reads_ = std::make_shared<ResidualReads>();
   MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
   if (pool.is_virtual_) return pool;
-  pool.small_blocks_ = kSmallPagesBytes / std::max<int64_t>(1, per_block);
+  if (!staged) pool.small_blocks_ = kSmallPagesBytes / std::max<int64_t>(1, per_block);
   pool.free_.resize(static_cast<size_t>(blocks));
   for (int64_t i = 0; i < blocks; ++i) pool.free_[i] = static_cast<BlockId>(blocks - 1 - i);
   return pool;
@@ -347,7 +363,7 @@ Result<void> KvPool::add_groups(const KvLayout& layout, const KvPoolOptions& opt
 }
 
 int64_t KvPool::bytes() const {
-  int64_t bytes = total_blocks() * layout_.block_bytes() + states_.bytes();
+  int64_t bytes = staged_bytes(layout_, total_blocks(), staged_.resident) + states_.bytes();
   for (const KvPool& group : windows_) bytes += group.bytes();
   return bytes;
 }
@@ -409,6 +425,7 @@ Result<void> KvPool::check() const {
 }
 
 void KvPool::copy(BlockId from, BlockId to) {
+  if (copier_) return copier_(from, to);
   for (size_t layer = 0; layer < (divided() ? 1 : buffers_.size()); ++layer) {
     const auto index = static_cast<int64_t>(layer);
     for (int64_t kind = 0; kind < planes(index); ++kind)

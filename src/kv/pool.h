@@ -25,6 +25,9 @@
 // With residuals (KvLayout::residual_below) there are twice as many planes: [K, V, residuals of K, residuals of V]. A
 // residual is what rounding left of a row.
 //
+// If not all blocks fit (KvPoolOptions::resident), blocks from a number on have memory in a few layers at a time
+// (kv/staged_layers.h): the layers take turns in it, and tiers/layer_file.h has their bytes in between.
+//
 // Blocks of one head are adjacent, and a fresh pool assigns ids in ascending order: attention reads a lone stream's
 // keys as one run of memory, which the hardware prefetcher follows. If a block stored all heads, a head's keys would be
 // pieces of 16 tokens, and the distance between pieces would be a block of all heads.
@@ -32,6 +35,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +46,7 @@
 #include "formats/format.h"
 #include "kv/codec.h"
 #include "kv/row_residuals.h"
+#include "kv/staged_layers.h"
 #include "kv/state_pool.h"
 #include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
@@ -171,6 +176,9 @@ struct KvPoolOptions {
   int64_t swapped_blocks = INT64_MAX;
   // Streams may drop tokens of the first group (kv/token_eviction.h), and then hold more blocks of window groups.
   bool evicts = false;
+  // Blocks that have memory in every layer; the layers take turns in the memory of the others (kv/staged_layers.h).
+  // Both numbers of blocks are multiples of staged_multiple(). Only paged pools.
+  int64_t resident = kAllResident;
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
@@ -207,6 +215,8 @@ class KvPool {
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
+  // From now on copy() calls `copy` instead, for pools with staged layers.
+  void copy_by(std::function<void(BlockId from, BlockId to)> copy) { copier_ = std::move(copy); }
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer of the group; `kept` is
   // ascending. With `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has its
   // own slots. No other stream may hold those blocks. Not with a codec. Rows of attention patterns stay where they are,
@@ -264,6 +274,11 @@ class KvPool {
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
   bool evicts() const { return evicts_; }                                      // KvPoolOptions
 
+  // Blocks [0, resident_blocks()) have memory in every layer. The other blocks have it in a layer while it is the
+  // layer's turn (staged()).
+  int64_t resident_blocks() const { return std::min(staged_.resident, ids()); }
+  const StagedLayers& staged() const { return staged_; }
+
   // The states of the recurrent layers, or the tails of a codec; empty where there are neither.
   StatePool& states() { return states_; }
   const StatePool& states() const { return states_; }
@@ -302,6 +317,8 @@ class KvPool {
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;
+  StagedLayers staged_;
+  std::function<void(BlockId, BlockId)> copier_;
   StatePool states_;
   std::vector<KvPool> windows_;    // the other groups
   std::vector<int32_t> group_of_;  // by layer; empty: all layers are of group 0

@@ -17,6 +17,7 @@
 #include "models/exited_rows.h"
 #include "models/forward_hooks.h"
 #include "models/forward_sizes.h"
+#include "models/key_stager.h"
 #include "models/weight_source.h"
 #include "tensor/aligned_buffer.h"
 
@@ -110,6 +111,8 @@ class ForwardContext {
   ExitedRows exits;
   // Weight source of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
+  // Brings keys and values to the pool, layer by layer; null: all of them are there.
+  KeyStager* stager = nullptr;
   // The layer behind the present one, whose router may run early; null: there is none.
   const LayerWeights* next_layer = nullptr;
   // Hold the keys and values, and run attention (attention/workers/workers.h); null: attention is in place.

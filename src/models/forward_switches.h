@@ -17,6 +17,8 @@
 
 namespace millrace {
 
+struct NpuOptions;  // models/npu/options.h
+
 // Operations that run as one. When off, each operation is a separate job, with the same arithmetic in the same order:
 // same bits.
 struct FusedParts {
@@ -38,6 +40,7 @@ struct ForwardSwitches {
   std::shared_ptr<const ExitGate> exit;
   std::shared_ptr<const ShapeTable> shapes;  // null: products take the way that their kernels choose
   double expert_capacity = 0;                // 0: experts compute the rows that chose them; else padded_experts
+  std::shared_ptr<const NpuOptions> npu;     // null: rows of prompts are computed as rows of answers are
   // Workers that hold keys and values and run attention; null: attention is in place.
   std::shared_ptr<const AttentionWorkerOptions> workers;
 };

@@ -9,6 +9,14 @@
 #include "models/blocks/blocks.h"
 
 namespace millrace {
+namespace {
+
+// The layer of the pool that the layer's queries read.
+int64_t stored_layer_of(const MixerCall& call) {
+  return call.context.kv().layer_of(call.context.first_kv_layer, call.layer.stored_by(call.index));
+}
+
+}  // namespace
 
 bool keeps(const LayerSpec& layer, StateKind kind) {
   return std::ranges::any_of(layer.mixers, [&](const LayerMixer& one) { return one.mixer->state_kind == kind; });
@@ -60,6 +68,7 @@ const Weight& first_matrix(const LayerSpec& layer, const LayerWeights& weights) 
 
 void begin_mixers(const MixerCall& call, const ActivationRows& x) {
   ForwardContext& context = call.context;
+  if (context.stager) context.stager->before_keys(call.batch, stored_layer_of(call));
   const int64_t tokens = x.tokens, width = call.spec.width;
   for (const LayerMixer& one : call.layer.mixers) {
     if (&one == &call.layer.mixers.front()) {

@@ -330,17 +330,20 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
   return model_->packing_->start();
 }
 
+// Adds all matrices and tables, and gives the matrices their places.
+Result<void> ModelBuilder::plan_packing(WeightPacker& packer) {
+  for (Weight* weight : all_weights())
+    if (!is_factored(*weight)) MILLRACE_TRY_VOID(packer.add(*weight));
+  model_->part_bytes_ = measure_parts();
+  for (const Weight& stored : tables_) MILLRACE_TRY_VOID(packer.add_table(stored));
+  packer.arrange();
+  return {};
+}
+
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
-  for (Weight* weight : all_weights()) {
-    if (is_factored(*weight)) continue;
-    if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
-  }
-  model_->part_bytes_ = measure_parts();
-  for (const Weight& stored : tables_)
-    if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
-  packer.arrange();
+  if (auto planned = plan_packing(packer); !planned.ok()) return in_file(planned.error());
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // pages of metadata
   model_->weight_bytes_ = model_->part_bytes_;
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;

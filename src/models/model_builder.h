@@ -23,6 +23,17 @@ class ModelBuilder {
   // of WeightLoader.
   static Result<void> check_tensors(std::shared_ptr<const ModelFiles> files, const Arch& arch, const ArchSpec& spec);
 
+  // Where the packed weights of a model of this spec are, from 0 on, and the bytes that it needs next to them. Packs
+  // nothing. Errors: those of WeightLoader and WeightPacker::add().
+  struct Sizes {
+    WeightPlaces places;
+    int64_t packed_bytes = 0;
+    int64_t others = 0;  // tables in files, unpacked tensors, weight parts, and the buffers for reading the files
+    int64_t limit(int64_t left) const;  // bytes that weights may have, if everything may have `left`
+  };
+  static Result<Sizes> measure(std::shared_ptr<const ModelFiles> files, const Arch& arch, const ArchSpec& spec,
+                               const KernelTable& table, int threads);
+
   // The tensors that a model of this spec asks for, also those that the file lacks. Lists only the first of layers
   // that are alike, and at most 8 kinds of layers.
   static std::vector<TensorRequest> list_requests(std::shared_ptr<const ModelFiles> files, const Arch& arch,
@@ -48,6 +59,9 @@ class ModelBuilder {
   int64_t measure_parts();
   int64_t unpacked_bytes() const;
   int64_t table_bytes() const;  // bytes of tables that are read in place
+  Result<void> plan_packing(WeightPacker& packer);
+  int64_t bytes_beside(const WeightPacker& packer, int threads) const;
+  OffloadModel sizes_of(const WeightPlaces& places) const;
   Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                  const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident, int64_t* window);
   WeightPlaces places(const WeightPacker& packer, int64_t payload);

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "attention/workers/workers.h"
 #include "models/background_packer.h"
 #include "models/blocks/early_exit.h"
+#include "models/disk_keys.h"
+#include "models/npu/products.h"
 #include "models/two_batches.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -20,6 +25,8 @@ Result<void> check_switches(const ArchSpec& spec, const ForwardSwitches& switche
     return Error::unsupported("kernel padded_experts: the model has no mixture of experts");
   return {};
 }
+
+double keys_on_disk(const Model& model) { return model.source() ? model.source()->policy().keys_on_disk : 0; }
 
 }  // namespace
 
@@ -63,7 +70,15 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   MILLRACE_TRY(ForwardContext context,
                ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->pool_, options.limits));
   runner->context_.emplace(std::move(context));
+  if (options.limits.switches.npu) {
+    MILLRACE_TRY(runner->npu_, NpuProducts::create(model, kernels, runner->threads_, options.limits));
+  }
   runner->context_->first_kv_layer = options.first_layer;
+  if (const double share = keys_on_disk(model); share > 0 && runner->kv_) {
+    const std::string folder = std::filesystem::path(model.cache_path()).parent_path().string();
+    MILLRACE_TRY(runner->disk_keys_, DiskKeys::create(*runner->kv_, share, folder));
+    if (runner->disk_keys_->layers() > 0) runner->hooks().add(*runner->disk_keys_);
+  }
   runner->context_->workers = runner->workers_.get();
   if (runner->workers_ && runner->workers_->lanes() > 1) {
     MILLRACE_TRY(ForwardContext second,
@@ -95,10 +110,16 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   const ForwardBytes forward =
       ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout);
   std::vector<MemoryHold> memory;
-  for (const auto& [name, bytes] : {std::pair("KV", kv_pool_bytes(options.layout, options.blocks, options.places)),
+  const double in_memory = key_memory_share(options.layout, keys_on_disk(model));
+  const auto kv = static_cast<double>(kv_pool_bytes(options.layout, options.blocks, options.places));
+  for (const auto& [name, bytes] : {std::pair("KV", static_cast<int64_t>(std::ceil(in_memory * kv))),
                                     {"activations", forward.activations},
                                     {"logits", forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));
+    memory.push_back(std::move(hold));
+  }
+  if (options.limits.switches.npu) {
+    MILLRACE_TRY(auto hold, MemoryHold::take(accounts, "NPU", NpuProducts::bytes(model, options.limits), advice));
     memory.push_back(std::move(hold));
   }
   if (const int64_t state = options.layout.state_bytes(); state > 0) {
@@ -125,6 +146,7 @@ Result<void> ModelRunner::take_failure() {
   context_->failed = false;
   if (workers_) MILLRACE_TRY_VOID(workers_->take_failure());
   if (auto error = std::exchange(context_->read_error, {})) return *std::move(error);
+  if (const WeightSource* source = model_->source()) return source->damage();
   return {};
 }
 
@@ -163,6 +185,17 @@ void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks, in
   tables.resize(static_cast<size_t>(span.table + span.table_size), 0);
 }
 
+// A pass without rows of prompts runs as if there were no device.
+void ModelRunner::prepare_pass() {
+  finish_window_spans();
+  const bool runs = npu_ && npu_->begin(batch_);
+  if (std::exchange(npu_runs_, runs) == runs) return;
+  if (runs)
+    hooks().add(*npu_);
+  else
+    hooks().remove(*npu_);
+}
+
 // All but slots and tables is that of the first group.
 void ModelRunner::finish_window_spans() {
   for (auto& own : batch_.window_spans)
@@ -191,7 +224,7 @@ const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadP
 }
 
 void ModelRunner::forward(const ThreadPool::Turn&) {
-  finish_window_spans();
+  prepare_pass();
   const Pass pass(*this);
   if (halves_ && halves_->split(batch_, *context_))
     halves_->forward(*model_, *context_);
@@ -200,14 +233,14 @@ void ModelRunner::forward(const ThreadPool::Turn&) {
 }
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
-  finish_window_spans();
+  prepare_pass();
   const Pass pass(*this);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }
 
 void ModelRunner::forward_known(int64_t layers, std::span<const float* const> known, const ThreadPool::Turn&) {
-  finish_window_spans();
+  prepare_pass();
   const Pass pass(*this);
   const int64_t width = model_->spec().width;
   known_.assign(known.size(), 0);
@@ -221,10 +254,13 @@ void ModelRunner::forward_known(int64_t layers, std::span<const float* const> kn
   if (unknown_.size() > 0) {
     adapters_.part();
     adapters_.keep(unknown_rows_);
+    if (npu_runs_) npu_->part();
+    if (npu_runs_) npu_->keep(unknown_rows_);
     model_->embed(unknown_, *context_);
     model_->run_layers(unknown_, 0, layers, *context_);
     model_->add_pending(unknown_.size(), *context_);
     adapters_.restore();
+    if (npu_runs_) npu_->restore();
     const float* from = context_->residual.as<float>();
     behind_.assign(from, from + unknown_.size() * width);
   }

@@ -24,6 +24,8 @@
 
 namespace millrace {
 
+class DiskKeys;
+class NpuProducts;  // models/npu/products.h
 class AttentionWorkers;
 class TwoBatches;
 
@@ -68,6 +70,7 @@ class ModelRunner {
   ForwardHooks& hooks() { return context_->hooks; }
   AttentionWorkers* workers() const { return workers_.get(); }  // null: attention is in place
   LoraRows& adapters() { return adapters_; }                    // reserve() before streams use one
+  const NpuProducts* npu() const { return npu_.get(); }         // null: no ForwardSwitches::npu
 
   // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where
   // the pool has further groups.
@@ -158,14 +161,14 @@ class ModelRunner {
   void forward(const ThreadPool::Turn&);  // for callers that hold the turn
   // The first layers only: the residual [tokens, width] of all tokens. Not of the model's last layer.
   void forward_first(int64_t layers, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*this);
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
   }
   // Runs the layers likewise, and stores the keys and values of the layer behind them.
   void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*this);
     model_->embed(batch_, *context_);
     model_->run_layers(batch_, 0, layer, *context_);
@@ -178,7 +181,7 @@ class ModelRunner {
   // For a batch without output rows: runs the layers from `layer` on. `rows`: the output of the layers before them for
   // its tokens, the residual of forward_to_keys().
   void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
-    finish_window_spans();
+    prepare_pass();
     const Pass pass(*this);
     model_->embed(batch_, *context_);  // for the rotations
     std::ranges::copy(rows, residual().begin());
@@ -215,6 +218,7 @@ class ModelRunner {
     BackgroundPacker* packing;
   };
 
+  void prepare_pass();
   Result<void> start_workers(const KernelTable& kernels, RunnerOptions& options);
   void finish_window_spans();
   std::span<float> read_space();
@@ -228,14 +232,17 @@ class ModelRunner {
   std::unique_ptr<AttentionWorkers> workers_;
   std::unique_ptr<TwoBatches> halves_;  // null: a pass is one batch
   LoraRows adapters_;
+  std::shared_ptr<NpuProducts> npu_;  // null: no ForwardSwitches::npu
   Batch batch_;
   Batch unknown_;                      // forward_known(): the tokens that run all layers,
   std::vector<int32_t> unknown_rows_;  // ... their indices,
   std::vector<float> behind_;          // ... and their residual behind the first layers
   std::vector<uint8_t> known_;         // ... 1: the token is not among them
   int64_t most_read_rows_ = 1;
-  const LoraMix* mix_ = nullptr;  // mix of the stream that was begun last
-  bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
+  const LoraMix* mix_ = nullptr;         // mix of the stream that was begun last
+  bool adapts_ = false;                  // the batch has rows with adapters, which are a hook of its pass
+  std::shared_ptr<DiskKeys> disk_keys_;  // null: all keys are in memory
+  bool npu_runs_ = false;                // npu_ is a hook of the present pass
 };
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "models/known_costs.h"
 #include "models/model_builder.h"
 #include "models/neurons/neuron_mlp.h"
 #include "models/packed_cache.h"
@@ -119,7 +120,51 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
   }
   for (const auto& planned : packer.planned())
     if (planned.weight && !placed.contains(planned.weight)) out.others.push_back(ranges.at(planned.weight));
+  out.model = sizes_of(out);
   return out;
+}
+
+OffloadModel ModelBuilder::sizes_of(const WeightPlaces& places) const {
+  const ArchSpec& spec = model_->spec_;
+  OffloadModel out{.layers = spec.layer_count(),
+                   .token_bytes = static_cast<double>(places.other_bytes()),
+                   .head_bytes = static_cast<double>(places.other_bytes()),
+                   .activation_bytes = 4.0 * static_cast<double>(spec.width)};
+  for (size_t i = 0; i < places.layers.size(); ++i) {
+    const WeightPlaces::Layer& layer = places.layers[i];
+    const MoeSpec& moe = spec.layers[i].experts;
+    const auto own = static_cast<double>(WeightPlaces::bytes_of(layer.own));
+    const double experts = static_cast<double>(layer.bytes()) - own;
+    out.token_bytes += own;
+    if (moe.experts == 0 || layer.experts.empty()) continue;
+    out.token_bytes += experts * static_cast<double>(moe.used) / static_cast<double>(moe.experts);
+    out.experts = std::max(out.experts, moe.experts);
+    out.used_experts = std::max(out.used_experts, moe.used);
+  }
+  constexpr double kHalfBytes = 2;
+  for (const KvLayer& layer : model_->kv_layers())
+    out.key_bytes += kHalfBytes * static_cast<double>(layer.kv_heads * layer.head_dim * layer.planes());
+  return out;
+}
+
+// The least that a model needs next to its packed weights while it is loaded.
+int64_t ModelBuilder::bytes_beside(const WeightPacker& packer, int threads) const {
+  return unpacked_bytes() + table_bytes() + model_->part_bytes_ +
+         packer.most_in_memory(threads, WeightPacker::kNarrowestWindow);
+}
+
+int64_t ModelBuilder::Sizes::limit(int64_t left) const {
+  return static_cast<int64_t>(kWeightShare * static_cast<double>(std::max<int64_t>(0, left - others)));
+}
+
+Result<ModelBuilder::Sizes> ModelBuilder::measure(std::shared_ptr<const ModelFiles> files, const Arch& arch,
+                                                  const ArchSpec& spec, const KernelTable& table, int threads) {
+  ModelBuilder builder(std::move(files), arch, spec);
+  MILLRACE_TRY_VOID(builder.load_around_layers());
+  for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(builder.load_layer(i));
+  WeightPacker packer(*builder.files_, table);
+  MILLRACE_TRY_VOID(builder.plan_packing(packer));
+  return Sizes{builder.places(packer, 0), packer.packed_bytes(), builder.bytes_beside(packer, threads)};
 }
 
 // The packed cache is packed first if there is none that fits.
@@ -130,12 +175,22 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
         fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
   const auto labelled = [&](const Error& error) { return Error{error.kind, source.label + ": " + error.message}; };
   int64_t window = WeightPacker::kWidestWindow;
-  const int64_t others = unpacked_bytes() + table_bytes() + model_->part_bytes_ +
-                         packer.most_in_memory(pool.threads(), WeightPacker::kNarrowestWindow);
-  const auto resident = source.member.memory(places(packer, 0), source.options, weight_limit(options.accounts, others));
+  const int64_t others = bytes_beside(packer, pool.threads());
+  const int64_t limit = weight_limit(options.accounts, others);
+  OffloadCosts costs;
+  if (source.member.uses_costs)
+    costs = known_costs(options.packed_cache, costs_key(packer.packed_bytes(), table.isa, pool.threads()),
+                        files_->files.front()->path(), pool.threads());
+  const auto placed_at = [&](int64_t payload) {
+    WeightPlaces out = places(packer, payload);
+    out.costs = costs;
+    out.limit = limit;
+    return out;
+  };
+  const auto resident = source.member.memory(placed_at(0), source.options, limit);
   if (!resident.ok()) {
     const std::string enough = resident.error().kind == ErrorKind::resource
-                                   ? least_budget_text(options.accounts, others, least_limit(source, places(packer, 0)))
+                                   ? least_budget_text(options.accounts, others, least_limit(source, placed_at(0)))
                                    : "";
     return labelled({resident.error().kind, resident.error().message + enough});
   }
@@ -143,7 +198,7 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
   const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
   const auto place = [&](const PackedCache::Opened& opened) -> Result<void> {
     WeightFile file = cache.weight_file(opened);
-    WeightPlaces at = places(packer, file.payload);
+    WeightPlaces at = placed_at(file.payload);
     auto placed = source.member.make(std::move(file), std::move(at), source.options, *resident);
     if (!placed.ok()) return labelled(placed.error());
     model_->packed_file_ = opened.file;

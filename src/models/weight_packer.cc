@@ -241,10 +241,7 @@ void WeightPacker::point_weights(const uint8_t* packed, PackingState* later) con
   for (const Planned& planned : planned_) {
     if (!planned.weight) continue;
     planned.weight->packed = AlignedBuffer::view(packed + planned.offset, planned.bytes);
-    if (later && packs_later(planned))
-      planned.weight->packing = later++;
-    else
-      planned.weight->data = nullptr;  // only the packed form is read from now on
+    if (later && packs_later(planned)) planned.weight->packing = later++;
   }
 }
 

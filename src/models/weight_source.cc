@@ -1,23 +1,20 @@
 #include "models/weight_source.h"
 
 namespace millrace {
-namespace {
 
-int64_t sum_bytes(const std::vector<WeightRange>& ranges) {
+int64_t WeightPlaces::bytes_of(const std::vector<WeightRange>& ranges) {
   int64_t sum = 0;
   for (const WeightRange& range : ranges) sum += range.bytes;
   return sum;
 }
 
-}  // namespace
-
 int64_t WeightPlaces::Layer::bytes() const {
-  int64_t sum = sum_bytes(own);
-  for (const auto& expert : experts) sum += sum_bytes(expert);
+  int64_t sum = bytes_of(own);
+  for (const auto& expert : experts) sum += bytes_of(expert);
   return sum;
 }
 
-int64_t WeightPlaces::other_bytes() const { return sum_bytes(others); }
+int64_t WeightPlaces::other_bytes() const { return bytes_of(others); }
 
 int64_t WeightPlaces::bytes() const {
   int64_t sum = other_bytes();

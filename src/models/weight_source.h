@@ -19,6 +19,7 @@
 
 #include "base/registry.h"
 #include "base/result.h"
+#include "offload/costs.h"
 #include "tensor/mapped_file.h"
 
 namespace millrace {
@@ -54,11 +55,15 @@ struct WeightPlaces {
   };
   std::vector<Layer> layers;
   std::vector<WeightRange> others;  // tensors of no layer, such as the head, and those that rules keep
+  OffloadModel model = {};          // the model's sizes
+  OffloadCosts costs = {};          // set for members that plan with costs
+  int64_t limit = INT64_MAX;        // the limit that the member's memory() receives
 
   const std::vector<WeightRange>& ranges(WeightUnit of) const {
     return layers[static_cast<size_t>(of.layer)].ranges(of.expert);
   }
   int64_t other_bytes() const;
+  static int64_t bytes_of(const std::vector<WeightRange>& ranges);
   int64_t bytes() const;  // bytes of all weights
 };
 
@@ -83,6 +88,8 @@ struct WeightFile {
 struct WeightFigures {
   std::string_view io;          // "io_uring", "pread"
   bool direct = false;          // reads bypass the system's page cache
+  int64_t depth = 0;            // reads in flight, at most
+  std::string_view pages = {};  // where units find pages: "moved" from others, or "allocated"
   int64_t bytes_read = 0;       // bytes read after the start
   int64_t wasted_bytes = 0;     // ... of which no weight was needed, because reads are whole pages
   int64_t reads = 0;            // units: layers or experts
@@ -121,9 +128,17 @@ class WeightLease {
   WeightUnit of_;
 };
 
+// The decisions of a source before it reads anything.
+struct WeightPolicy {
+  std::string text = {};    // for people, one line; "": there is nothing to say
+  double keys_on_disk = 0;  // share of the layers whose keys and values are to be on the disk
+};
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
+  const WeightPolicy& policy() const { return policy_; }
+  void set_policy(WeightPolicy policy) { policy_ = std::move(policy); }
   // Returns when the weights can be read. They stay until the last lease on them ends. Errors: internal (the
   // file cannot be read, or is damaged).
   Result<WeightLease> acquire(WeightUnit of);
@@ -138,6 +153,8 @@ class WeightSource {
   // Computes the dense MLPs neuron by neuron (models/neurons/neuron_mlp.h); null: passes multiply whole matrices.
   virtual NeuronMlp* neurons() const { return nullptr; }
   virtual std::optional<WeightFigures> figures() const { return {}; }  // {}: the source does not count
+  // Asked after each pass: an error if leased weights were not those of the file, which no lease could notice.
+  virtual Result<void> damage() const { return {}; }
 
  private:
   friend class WeightLease;
@@ -147,6 +164,8 @@ class WeightSource {
   virtual Result<int64_t> begin_experts(int64_t layer, std::span<const int32_t> experts,
                                         std::span<const int32_t> guesses);
   virtual void end(WeightUnit of) = 0;
+
+  WeightPolicy policy_;
 };
 
 inline WeightLease::~WeightLease() {
@@ -157,6 +176,26 @@ inline WeightLease::~WeightLease() {
 struct PlacedWeights {
   std::unique_ptr<WeightSource> source;
   const uint8_t* packed = nullptr;
+};
+
+// The prediction for a source in a given memory: bytes and times.
+struct WeightForecast {
+  int64_t kept_bytes = 0;      // weights that stay in memory
+  int64_t cache_bytes = 0;     // memory that the other weights share
+  double decode_bytes = 0;     // bytes that one decode step of all streams reads
+  double prefill_bytes = 0;    // bytes that one pass over tokens of a prompt reads
+  double decode_seconds = 0;   // one decode step of all streams
+  double prefill_seconds = 0;  // one pass over OffloadWork::chunk tokens of a prompt
+  int64_t block = 0;           // streams of a step, if the source runs fewer than all together; 0: all
+  std::string note = {};       // for people; "": there is nothing to say
+  std::string options = {};    // options that the source needs for this work, "key=value,..."
+};
+
+struct WeightQuestion {
+  const WeightPlaces& places;  // with the model's sizes, and costs
+  const OptionValues& options;
+  int64_t limit = 0;  // the bytes that weights may have
+  OffloadWork work = {};
 };
 
 struct WeightSourceMember {
@@ -170,6 +209,10 @@ struct WeightSourceMember {
   // `memory`: what memory() returned. Errors: resource, storage, corrupt.
   Result<PlacedWeights> (*make)(WeightFile file, WeightPlaces places, const OptionValues& options,
                                 int64_t memory) = nullptr;
+  // WeightPlaces::costs are set before memory() and make() are called.
+  bool uses_costs = false;
+  // Predicts the speed. Errors: as memory().
+  Result<WeightForecast> (*predict)(const WeightQuestion& question) = nullptr;
 };
 
 const Registry<WeightSourceMember>& weight_sources();

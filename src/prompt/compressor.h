@@ -1,5 +1,6 @@
-// PromptCompressor: selects the tokens of a prompt that remain, before the engine receives the prompt. Each compressor
-// is one file under compressors/ and one line in builtin.cc. Immutable; several threads may use one object at once.
+// PromptCompressor: shortens a prompt before the engine receives it. A compressor selects tokens, may move them within
+// one message, and may write tokens of its own there. Each compressor is one file under compressors/ and one line in
+// builtin.cc. Immutable; several threads may use one object at once.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,54 @@
 
 #include "base/registry.h"
 #include "millrace/token.h"
+#include "prompt/prompt_source.h"
 
 namespace millrace {
 
-// Data that a compressor needs in addition to the tokens. It is computed only on request.
-enum PromptNeeds : uint32_t { kPromptNeedsNothing = 0, kNeedsSelfInformation = 1 };
+class Tokenizer;
+
+// What a compressor asks of a model. Memory for it is reserved when the pipeline's models are opened.
+enum PromptNeeds : uint32_t {
+  kPromptNeedsNothing = 0,
+  kNeedsSelfInformation = 1,
+  kNeedsEmbeddings = 2,
+  kNeedsAnswers = 4,
+};
+
+// Computes what compressors ask of models (evaluate/prompt_scores.h). `model` is a file, as PromptCompressor::model()
+// returns it; "": the model that answers. Results depend on the arguments alone. Not thread-safe. Errors: user (the
+// model is not available, or the text is too long), resource, unsupported.
+class PromptScores {
+ public:
+  virtual ~PromptScores() = default;
+  // Returns -log p(token | tokens before) in nats for each token; infinite for the first.
+  virtual Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) = 0;
+  // Returns a vector of length 1 for each text: the mean of the final hidden states of its tokens, or as the file of an
+  // embedding model declares it. No text is empty.
+  virtual Result<std::vector<std::vector<float>>> embeddings(const std::string& model,
+                                                             std::span<const std::vector<TokenId>> texts) = 0;
+  // Returns the likeliest answer to a message of a user, of at most `max_tokens` tokens of the model. `model` is a
+  // file.
+  virtual Result<std::string> answer(const std::string& model, const std::string& message, int64_t max_tokens) = 0;
+};
 
 // A prompt as parallel arrays, one entry a token.
 struct PromptView {
   std::span<const TokenId> tokens;
-  std::span<const std::string> texts;  // the bytes of each token
-  std::span<const char> fixed;         // 1: must remain (control tokens, the chat template's text)
+  std::span<const std::string> texts;     // the bytes of each token
+  std::span<const char> fixed;            // 1: must remain (out of the compressor's scope)
+  std::span<const PromptSource> sources;  // empty: all are PromptSource::text
+  const Tokenizer* tokenizer = nullptr;   // of the model that answers; null in tests
+
+  PromptSource source(size_t token) const { return sources.empty() ? PromptSource::text : sources[token]; }
+};
+
+inline constexpr int64_t kWrittenToken = -1;
+
+// What remains of a prompt, in the order in which the model reads it.
+struct PromptRest {
+  std::vector<int64_t> kept;  // indices of the prompt's tokens; kWrittenToken: a token that the compressor wrote
+  std::vector<TokenId> written = {};  // the written tokens, in order
 };
 
 class PromptCompressor {
@@ -31,11 +69,14 @@ class PromptCompressor {
   virtual PromptNeeds needs() const { return kPromptNeedsNothing; }
   // Returns the file of the model that computes the compressor's scores; "": the model that answers.
   virtual std::string model() const { return ""; }
-  // Returns the indices of the tokens that remain, ascending, including every fixed token. Their number is at most
-  // `budget`, unless there are more fixed tokens. `scores`: if the compressor needs self-information, -log p(token |
-  // tokens before) in nats for each token, infinite for the first; else empty. The result must depend on the arguments
-  // alone.
-  virtual std::vector<int64_t> keep(const PromptView& prompt, std::span<const float> scores, int64_t budget) const = 0;
+  // Returns the tokens that the compressor may drop; all others are fixed.
+  virtual PromptScope scope() const { return PromptScope::all; }
+  // Returns true if recover_answer() should replace what the answer quotes (prompt/recovery.h).
+  virtual bool recovers() const { return false; }
+  // Returns what remains: every fixed token, in order, and between two of them any tokens that were between them. Their
+  // number is at most `budget`, unless there are more fixed tokens. The result must depend on the arguments alone.
+  // Errors: those of `scores`.
+  virtual Result<PromptRest> compress(const PromptView& prompt, PromptScores& scores, int64_t budget) const = 0;
 };
 
 using PromptCompressorFactory = Result<std::unique_ptr<PromptCompressor>> (*)(const OptionValues& options);

@@ -16,49 +16,86 @@ bool is_special(const Tokenizer& tokenizer, TokenId token) {
   return tokenizer.is_control(token) || (known && types[static_cast<size_t>(token)] == TokenType::user_defined);
 }
 
+// Refuses every question, for pipelines without models.
+class NoScores final : public PromptScores {
+ public:
+  Result<std::vector<float>> self_information(const std::string&, std::span<const TokenId>) override {
+    return Error::internal("prompt: no model to score it");
+  }
+  Result<std::vector<std::vector<float>>> embeddings(const std::string&,
+                                                     std::span<const std::vector<TokenId>>) override {
+    return Error::internal("prompt: no model to embed it");
+  }
+  Result<std::string> answer(const std::string&, const std::string&, int64_t) override {
+    return Error::internal("prompt: no model to summarize it");
+  }
+};
+
 // The prompt between two compressors, and where its tokens come from.
 struct Working {
   std::vector<TokenId> tokens;
   std::vector<std::string> texts;
-  std::vector<char> fixed;
+  std::vector<PromptSource> sources;
   std::vector<int64_t> from;
+
+  std::vector<char> fixed_in(PromptScope scope) const {
+    std::vector<char> out;
+    for (const PromptSource source : sources) out.push_back(in_scope(scope, source) ? 0 : 1);
+    return out;
+  }
 };
 
-Working begin_with(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::span<const char> fixed) {
+Working begin_with(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::span<const PromptSource> sources) {
   Working out;
   out.tokens.assign(tokens.begin(), tokens.end());
   for (size_t i = 0; i < tokens.size(); ++i) {
+    const PromptSource source = i < sources.size() ? sources[i] : PromptSource::text;
     out.texts.push_back(tokenizer.piece(tokens[i]));
-    out.fixed.push_back((i < fixed.size() && fixed[i]) || is_special(tokenizer, tokens[i]) ? 1 : 0);
+    out.sources.push_back(is_special(tokenizer, tokens[i]) ? PromptSource::fixed : source);
     out.from.push_back(static_cast<int64_t>(i));
   }
   return out;
 }
 
-// Whether a compressor kept what it must: ascending indices, every fixed token among them.
-bool is_selection(std::span<const int64_t> kept, const Working& of) {
-  size_t next = 0;
-  for (const int64_t index : kept) {
-    if (index < static_cast<int64_t>(next) || index >= std::ssize(of.tokens)) return false;
-    for (; next < static_cast<size_t>(index); ++next)
-      if (of.fixed[next]) return false;
-    ++next;
+// Whether a compressor kept what it must: every fixed token, in order, and between two of them only tokens that were
+// there, none of them twice. Tokens are written only where tokens could be dropped.
+bool is_rest(const PromptRest& rest, std::span<const char> fixed) {
+  const auto size = std::ssize(fixed);
+  std::vector<char> taken(fixed.size());
+  int64_t begin = 0, written = 0;  // `begin`: of the tokens since the last fixed one
+  const auto next_fixed = [&](int64_t from) {
+    return std::find(fixed.begin() + from, fixed.end(), char{1}) - fixed.begin();
+  };
+  int64_t end = next_fixed(0);
+  for (const int64_t index : rest.kept) {
+    if (index == kWrittenToken) {
+      if (begin == end || ++written > std::ssize(rest.written)) return false;
+      continue;
+    }
+    if (index < begin || index > end || index >= size || taken[static_cast<size_t>(index)]++) return false;
+    if (index < end) continue;
+    begin = end + 1;
+    end = next_fixed(begin);
   }
-  return std::ranges::count(std::span(of.fixed).subspan(next), char{1}) == 0;
+  return end == size && written == std::ssize(rest.written);
 }
 
-void select(Working& prompt, std::span<const int64_t> kept) {
-  for (size_t i = 0; i < kept.size(); ++i) {  // ascending: kept[i] >= i
-    const auto at = static_cast<size_t>(kept[i]);
-    prompt.tokens[i] = prompt.tokens[at];
-    if (at != i) prompt.texts[i] = std::move(prompt.texts[at]);
-    prompt.fixed[i] = prompt.fixed[at];
-    prompt.from[i] = prompt.from[at];
+// A written token has the source of the token before it in the prompt, or else of the one after it.
+Working select(const Working& prompt, const PromptRest& rest, const Tokenizer& tokenizer) {
+  Working out;
+  size_t written = 0;
+  PromptSource source = PromptSource::text;
+  for (const int64_t index : rest.kept) {
+    const bool own = index == kWrittenToken;
+    const TokenId token = own ? rest.written[written++] : prompt.tokens[static_cast<size_t>(index)];
+    if (!own && prompt.sources[static_cast<size_t>(index)] != PromptSource::fixed)
+      source = prompt.sources[static_cast<size_t>(index)];
+    out.tokens.push_back(token);
+    out.texts.push_back(own ? tokenizer.piece(token) : prompt.texts[static_cast<size_t>(index)]);
+    out.sources.push_back(own ? source : prompt.sources[static_cast<size_t>(index)]);
+    out.from.push_back(own ? kWrittenToken : prompt.from[static_cast<size_t>(index)]);
   }
-  prompt.tokens.resize(kept.size());
-  prompt.texts.resize(kept.size());
-  prompt.fixed.resize(kept.size());
-  prompt.from.resize(kept.size());
+  return out;
 }
 
 }  // namespace
@@ -79,36 +116,36 @@ Result<PromptPipeline> PromptPipeline::create(std::span<const std::string> passe
   return out;
 }
 
-std::vector<std::string> PromptPipeline::models() const {
+std::vector<std::string> PromptPipeline::models_for(PromptNeeds need) const {
   std::vector<std::string> out;
   for (const Pass& pass : passes_)
-    if (pass.compressor->needs() & kNeedsSelfInformation &&
-        std::ranges::find(out, pass.compressor->model()) == out.end())
+    if (pass.compressor->needs() & need && std::ranges::find(out, pass.compressor->model()) == out.end())
       out.push_back(pass.compressor->model());
   return out;
 }
 
+bool PromptPipeline::recovers() const {
+  return std::ranges::any_of(passes_, [](const Pass& pass) { return pass.compressor->recovers(); });
+}
+
 Result<CompressedPrompt> PromptPipeline::apply(const Tokenizer* tokenizer, std::span<const TokenId> tokens,
-                                               std::span<const char> fixed, int64_t budget,
+                                               std::span<const PromptSource> sources, int64_t budget,
                                                PromptScores* scores) const {
   if (!tokenizer) return Error::unsupported("prompt: the model has no tokenizer, so its prompts cannot be compressed");
-  Working prompt = begin_with(*tokenizer, tokens, fixed);
+  NoScores none;
+  Working prompt = begin_with(*tokenizer, tokens, sources);
   CompressedPrompt out;
   for (const Pass& pass : passes_) {
     const auto began = std::chrono::steady_clock::now();
     PromptEffect effect{.name = pass.name, .options = pass.options, .tokens_before = std::ssize(prompt.tokens)};
-    std::vector<float> information;
-    const bool all_fixed = std::ranges::count(prompt.fixed, char{0}) == 0;
-    if (pass.compressor->needs() & kNeedsSelfInformation && !all_fixed) {
-      if (!scores) return Error::internal("prompt: no model to score it");
-      MILLRACE_TRY(information, scores->self_information(pass.compressor->model(), prompt.tokens));
-    }
-    if (!all_fixed) {
-      const auto kept =
-          pass.compressor->keep({prompt.tokens, prompt.texts, prompt.fixed}, information, std::max<int64_t>(1, budget));
-      if (!is_selection(kept, prompt))
+    const std::vector<char> fixed = prompt.fixed_in(pass.compressor->scope());
+    if (std::ranges::count(fixed, char{0}) > 0) {
+      MILLRACE_TRY(const PromptRest rest,
+                   pass.compressor->compress({prompt.tokens, prompt.texts, fixed, prompt.sources, tokenizer},
+                                             scores ? *scores : none, std::max<int64_t>(1, budget)));
+      if (!is_rest(rest, fixed))
         return Error::internal(fmt::format("prompt {}: kept what is not a selection of its prompt", pass.name));
-      select(prompt, kept);
+      prompt = select(prompt, rest, *tokenizer);
     }
     effect.tokens_after = std::ssize(prompt.tokens);
     effect.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -17,16 +17,6 @@ namespace millrace {
 
 class Tokenizer;
 
-// Computes the model scores that compressors need (evaluate/prompt_scores.h). Not thread-safe.
-class PromptScores {
- public:
-  virtual ~PromptScores() = default;
-  // Returns -log p(token | tokens before) in nats for each token; infinite for the first. `model`: as in
-  // PromptCompressor::model(). Errors: user (the model is not available, or the prompt is too long), resource,
-  // unsupported.
-  virtual Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) = 0;
-};
-
 // Effect of one compressor.
 struct PromptEffect {
   std::string name;     // "selective_context"
@@ -43,7 +33,7 @@ struct PromptEffect {
 
 struct CompressedPrompt {
   std::vector<TokenId> tokens;
-  std::vector<int64_t> kept;  // indices of `tokens` in the original prompt
+  std::vector<int64_t> kept;  // indices of `tokens` in the original prompt; kWrittenToken: a compressor wrote it
   std::vector<PromptEffect> effects;
 };
 
@@ -58,19 +48,26 @@ class PromptPipeline {
 
   bool empty() const { return passes_.empty(); }
   // Returns the files of the models that compute scores, without duplicates; "" is the model that answers.
-  std::vector<std::string> models() const;
+  std::vector<std::string> models() const { return models_for(kNeedsSelfInformation); }
+  // Variants for the models that embed texts, and for those that answer messages.
+  std::vector<std::string> embedders() const { return models_for(kNeedsEmbeddings); }
+  std::vector<std::string> writers() const { return models_for(kNeedsAnswers); }
+  // Returns true if answers should be passed to recover_answer() (prompt/recovery.h).
+  bool recovers() const;
 
-  // Runs the compressors. `fixed`: 1 for each token that must remain; empty: none must. Special tokens always remain.
-  // `budget`: tokens that should remain at most. `scores`: may be null if models() is empty. Errors: unsupported (no
+  // Runs the compressors. `sources`: of each token; empty: all are text. Special tokens always remain. `budget`: tokens
+  // that should remain at most. `scores`: may be null if no compressor needs a model. Errors: unsupported (no
   // tokenizer), internal (a compressor's result is invalid), and the errors of `scores`.
   Result<CompressedPrompt> apply(const Tokenizer* tokenizer, std::span<const TokenId> tokens,
-                                 std::span<const char> fixed, int64_t budget, PromptScores* scores) const;
+                                 std::span<const PromptSource> sources, int64_t budget, PromptScores* scores) const;
 
  private:
   struct Pass {
     std::string name, options;
     std::shared_ptr<const PromptCompressor> compressor;
   };
+
+  std::vector<std::string> models_for(PromptNeeds need) const;
 
   std::vector<Pass> passes_;
 };

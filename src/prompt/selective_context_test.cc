@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -51,8 +52,33 @@ struct RandomPrompt {
   std::vector<char> fixed;
   std::vector<float> scores;
 
-  PromptView view() const { return {tokens, texts, fixed}; }
+  PromptView view() const { return {tokens, texts, fixed, {}}; }
 };
+
+// Scores by place in the prompt.
+class ScoresByPlace final : public PromptScores {
+ public:
+  explicit ScoresByPlace(std::vector<float> scores) : scores_(std::move(scores)) {}
+  Result<std::vector<float>> self_information(const std::string&, std::span<const TokenId>) override { return scores_; }
+  Result<std::vector<std::vector<float>>> embeddings(const std::string&,
+                                                     std::span<const std::vector<TokenId>>) override {
+    return Error::internal("not asked for");
+  }
+
+  Result<std::string> answer(const std::string&, const std::string&, int64_t) override {
+    return Error::internal("not asked for");
+  }
+
+ private:
+  std::vector<float> scores_;
+};
+
+std::vector<int64_t> kept_of(const PromptCompressor& compressor, const RandomPrompt& prompt, int64_t budget) {
+  ScoresByPlace scores(prompt.scores);
+  auto rest = compressor.compress(prompt.view(), scores, budget);
+  EXPECT_TRUE(rest.ok());
+  return rest->kept;
+}
 
 RandomPrompt random_prompt(uint64_t seed, int64_t count) {
   RandomPrompt out;
@@ -108,9 +134,9 @@ TEST(SelectiveContext, KeepsWhatThePlainDefinitionKeeps) {
     const auto made = make_prompt_compressor("selective_context:unit=" + std::string(names[u]) +
                                              ",ratio=" + std::to_string(ratio) + ",keep_last=" + std::to_string(last));
     ASSERT_TRUE(made.ok()) << made.error().message;
-    const auto kept = (*made)->keep(prompt.view(), prompt.scores, budget);
+    const auto kept = kept_of(**made, prompt, budget);
     ASSERT_EQ(kept, plain(prompt, static_cast<TextUnit>(u), std::stod(std::to_string(ratio)), last, budget)) << seed;
-    EXPECT_EQ(kept, (*made)->keep(prompt.view(), prompt.scores, budget));
+    EXPECT_EQ(kept, kept_of(**made, prompt, budget));
     EXPECT_TRUE(std::ranges::is_sorted(kept));
     EXPECT_EQ(kept.empty(), prompt.tokens.empty());
     int64_t fixed = 0;
@@ -129,9 +155,19 @@ TEST(SelectiveContext, ABudgetDropsMoreThanTheRatio) {
     const auto limited =
         make_prompt_compressor("selective_context:ratio=0,unit=token,keep_last=0,tokens=" + std::to_string(budget));
     ASSERT_TRUE(all.ok() && limited.ok());
-    const auto kept = (*all)->keep(prompt.view(), prompt.scores, budget);
+    const auto kept = kept_of(**all, prompt, budget);
     EXPECT_EQ(std::ssize(kept), std::max(budget, static_cast<int64_t>(std::ranges::count(prompt.fixed, char{1}))));
-    EXPECT_EQ(kept, (*limited)->keep(prompt.view(), prompt.scores, kNoBudget));
+    EXPECT_EQ(kept, kept_of(**limited, prompt, kNoBudget));
+  }
+}
+
+TEST(SelectiveContext, ARateCountsTokens) {
+  const RandomPrompt prompt = random_prompt(5, 40);
+  const int64_t fixed = std::ranges::count(prompt.fixed, char{1}), free = 40 - fixed;
+  for (const double rate : {0.25, 0.5, 0.9}) {
+    const auto made = make_prompt_compressor("selective_context:unit=token,keep_last=0,rate=" + std::to_string(rate));
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ(std::ssize(kept_of(**made, prompt, kNoBudget)), fixed + std::llround(rate * static_cast<double>(free)));
   }
 }
 
@@ -141,12 +177,15 @@ std::string refusal(const char* text) {
 }
 
 TEST(SelectiveContext, Messages) {
-  EXPECT_EQ(refusal("llmlingua"), "prompt: unknown 'llmlingua'; available: selective_context");
+  EXPECT_EQ(refusal("summary").substr(0, 44), "prompt: unknown 'summary'; available: random");
+  EXPECT_EQ(refusal("selective_context:scope=system"),
+            "prompt selective_context: scope: expected all, documents, history or tools, got 'system'");
   EXPECT_EQ(refusal("selective_context:ratio=1"), "prompt selective_context: ratio: must be between 0 and 0.99, got 1");
   EXPECT_EQ(refusal("selective_context:unit=line"),
             "prompt selective_context: unit: expected token, word or sentence, got 'line'");
-  EXPECT_EQ(refusal("selective_context:share=1"),
-            "prompt selective_context: share: no such option; known: ratio, unit, keep_last, tokens, model");
+  EXPECT_EQ(
+      refusal("selective_context:share=1"),
+      "prompt selective_context: share: no such option; known: ratio, unit, keep_last, tokens, rate, scope, model");
   const auto made = make_prompt_compressor("selective_context:model=small.gguf");
   ASSERT_TRUE(made.ok());
   EXPECT_EQ((*made)->model(), "small.gguf");

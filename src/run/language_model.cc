@@ -16,6 +16,7 @@
 #include "models/weight_parts_loader.h"
 #include "models/weight_source.h"
 #include "run/embedded_model.h"
+#include "run/plan/offload_plan.h"
 #include "run/plan/packed_cache_path.h"
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
@@ -155,7 +156,15 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
                                 .pack_in_background = options.pack_in_background,
                                 .warn = options.warn,
                                 .accounts = parts.accounts};
-  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (options.weights == "auto") {
+    MILLRACE_TRY(
+        ChosenWeights chosen,
+        choose_weights(parts.files, parts.kernels, *parts.accounts,
+                       packed_cache_path(path, {.packed_cache_path = options.packed_cache_path}), pool.threads()));
+    model_options.weights = std::move(chosen.weights);
+    parts.weights_note = std::move(chosen.reason);
+  }
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), model_options.weights));
   if (options.packed_cache || source.member.from_file) model_options.packed_cache = packed_cache_path(path, options);
   if (source.member.from_file) model_options.pack_in_background = false;
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);

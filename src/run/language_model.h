@@ -24,6 +24,7 @@ struct LanguageModel::Parts {
   std::unique_ptr<const Model> model;
   std::unique_ptr<const Tokenizer> tokenizer;  // null: there is none in the files
   ModelInfo info;
+  std::string weights_note;  // which source of weights was chosen and why, for LoadOptions::weights "auto"; else ""
 };
 
 // Memory of the program before it loads anything, and a margin for what is too small to count.

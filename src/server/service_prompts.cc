@@ -160,7 +160,7 @@ void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest param
   auto waiting = std::make_shared<WaitingPrompts>();
   PromptWorker::Work work{.share = share_of(request, params), .unwanted = waiting->unwanted};
   work.budget = prompt_budget(context_of(params), params.request.max_tokens);
-  for (AskedPrompt& prompt : params.prompts) work.prompts.push_back({prompt.tokens, std::move(prompt.fixed)});
+  for (AskedPrompt& prompt : params.prompts) work.prompts.push_back({prompt.tokens, std::move(prompt.sources)});
   auto place = take_place(params);
   if (place.ok()) params.queue_place = work.place = *place;
   waiting->request = request;

@@ -170,7 +170,7 @@ const std::vector<UseFamily>& use_families() {
       {"acceptance", {"run", "chat", "batch", "compare", "serve", "replay"}, set_acceptance},
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
-      {"prompt", {"run", "batch", "serve", kInRequest}, nullptr, nullptr, true},
+      {"prompt", {"run", "batch", "compare", "serve", kInRequest}, nullptr, nullptr, true},
       {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context, nullptr, true},
   };
   return table;

@@ -41,6 +41,7 @@ struct ChosenCase {
   BlockScore score;
   int64_t top, sinks, window;  // top < 0: every block with a positive score
   BlockBalance balance = nullptr;
+  std::vector<int64_t> judges = {0, 1, 2};  // by KV head: the head that chooses for it
 };
 
 double quest_score(const Vectors& queries, const Vectors& keys) {  // Tang et al., 2024, algorithm 1
@@ -144,6 +145,9 @@ const std::vector<ChosenCase>& chosen_cases() {
   static const std::vector<ChosenCase> cases = {
       {"quest:block=16,top=4,sinks=1,window=2,first=0", quest_score, 4, 1, 2},
       {"quest:block=48,top=2,sinks=0,window=1,first=0", quest_score, 2, 0, 1},
+      {"impress:block=16,top=4,sinks=1,window=2,first=0", quest_score, 4, 1, 2, nullptr, {0, 0, 0}},
+      {"impress:block=32,top=3,sinks=0,window=1,first=0,probes=2", quest_score, 3, 0, 1, nullptr, {0, 0, 2}},
+      {"impress:block=16,top=5,sinks=0,window=1,first=0,probes=9", quest_score, 5, 0, 1},
       {"minference:block=32,top=3,sinks=1,window=1", mean_score, 3, 1, 1},
       {"reformer:block=16,top=5,sinks=1,window=2,hashes=3,buckets=8,seed=5", collisions(3, 8, 5), 5, 1, 2},
       {"routing_transformer:block=32,top=4,sinks=0,window=2,clusters=6,seed=2", same_cluster(6, 2), 4, 0, 2},
@@ -216,10 +220,10 @@ TEST(ChosenBlocks, AreThoseThatThePapersDefine) {
       int64_t changes = 0;
       for (int64_t i : {0, 60, 197, 310, 405, 478, 498})
         for (int64_t kv_head = 0; kv_head < kSparseKvHeads; ++kv_head) {
-          const int64_t slot = span.first_slot + i;
+          const int64_t slot = span.first_slot + i, judge = one.judges[static_cast<size_t>(kv_head)];
           Vectors queries;
           for (int64_t g = 0; g < kSparseGroup; ++g) {
-            const auto first = q.begin() + (i * kSparseHeads + kv_head * kSparseGroup + g) * s.head_dim;
+            const auto first = q.begin() + (i * kSparseHeads + judge * kSparseGroup + g) * s.head_dim;
             queries.emplace_back(first, first + s.head_dim);
           }
           const BlockMarks marks =
@@ -229,7 +233,7 @@ TEST(ChosenBlocks, AreThoseThatThePapersDefine) {
           for (int64_t j = 0; j < marks.end(); ++j) {
             Vectors keys(static_cast<size_t>(pattern->block()), std::vector<float>(static_cast<size_t>(s.head_dim)));
             for (int64_t k = 0; k < pattern->block(); ++k)
-              s.codec.decode(s.at(span, j * pattern->block() + k, kv_head, 0), keys[static_cast<size_t>(k)].data(),
+              s.codec.decode(s.at(span, j * pattern->block() + k, judge, 0), keys[static_cast<size_t>(k)].data(),
                              s.head_dim);
             scores.push_back(one.score(queries, keys));
             blocks.push_back(std::move(keys));

@@ -128,14 +128,14 @@ std::vector<pid_t> worker_processes() {
   return found;
 }
 
-struct Ends {
+struct StreamEnds {
   std::map<RequestId, FinishReason> reasons;
   std::map<RequestId, std::vector<TokenId>> tokens;
   std::string error;
 };
 
 // Steps until the core is idle, or `steps` times.
-void step_some(EngineCore& core, int64_t steps, Ends& ends) {
+void step_some(EngineCore& core, int64_t steps, StreamEnds& ends) {
   std::vector<TokenEvent> events;
   for (int64_t i = 0; i < steps && !core.idle(); ++i) {
     events.clear();
@@ -158,7 +158,7 @@ TEST_P(WorkerDeaths, EndTheStreamsThatTheyHeldAndNewOnesRun) {
   ASSERT_TRUE(model.ok()) << model.error().message;
   const int64_t vocab = (*model)->info().vocab;
   auto core = make_core(*model, with_workers(GetParam(), options(1)));
-  Ends ends;
+  StreamEnds ends;
   const Request request = make_request(0, 40, 30, vocab);
   EXPECT_TRUE(core->add(1, Request(request)).ok());
   step_some(*core, 1000, ends);
@@ -197,7 +197,7 @@ TEST(AttentionWorkers, AWorkerThatAnswersLateCountsAsDead) {
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   auto core = make_core(*model, with_workers("timeout=0.5", options(1)));
-  Ends ends;
+  StreamEnds ends;
   EXPECT_TRUE(core->add(1, make_request(0, 40, 30, (*model)->info().vocab)).ok());
   step_some(*core, 3, ends);
   const std::vector<pid_t> workers = worker_processes();

@@ -116,7 +116,8 @@ inline void add_pattern_choices(std::vector<MemberChoice>& out) {
   };
   for (const PatternTexts& one : pattern_texts()) add(one.some.empty() ? one.all : one.some);
   add("quest:block=16,top=2,phase=decode");
-  for (const std::string text : {"fused:parts=none", "shared_prefix", "unified_max", "by_shape", "gemv"})
+  for (const std::string text :
+       {"fused:parts=none", "shared_prefix", "unified_max", "by_shape", "gemv", "npu:chunk=16,pruned=0.5"})
     out.push_back({"kernel", text, [text](EngineOptions& o) { o.kernels.push_back(text); }});
   expect_all_chosen(kernel_switches(), out, "kernel", {"padded_experts"});  // never of an engine
 }
@@ -143,6 +144,8 @@ inline void add_context_choices(std::vector<MemberChoice>& out) {
 inline void add_place_choices(const ChoiceFiles& files, std::vector<MemberChoice>& out) {
   const std::string path = files.store;
   out.push_back({"tier", "memory:tokens=400", [](EngineOptions& o) { o.kv_tier = "memory:tokens=400"; }});
+  const std::string stream = "disk:memory=64M,path=" + ::testing::TempDir();
+  out.push_back({"tier", stream, [stream](EngineOptions& o) { o.kv_tier = stream; }});
   out.push_back({"store", "ssd", [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,path=" + path; }});
   out.push_back({"store", "ssd: in order of importance",
                  [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,order=importance,path=" + path; }});

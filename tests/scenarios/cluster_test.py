@@ -55,6 +55,7 @@ class Cluster:
                 self.process.kill()
                 self.process.wait()
         self.process.stdout.close()
+        self._said.close()
 
     def connection(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -106,7 +107,7 @@ class Cluster:
 
 def stream(port, path, body, at=None):
     """The events of a stream; `at(n)` is called after the n-th."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", path, json.dumps(body))
         response = connection.getresponse()

@@ -93,6 +93,7 @@ LIMITS = {
     "budget-search": {"-c": "64", "--recent": "+2"},
     "document-search": {"--documents": "+2", "--size": "+8", "--scored": "+8", "--prompts": "+1"},
     "kv-levels": {"-c": "+64"},
+    "npu-scales": {"-c": "+64"},
     "centroids": {"-c": "+64"},
     "offload-train": {"-c": "+64"},
     "lab": {"--n": "2"},

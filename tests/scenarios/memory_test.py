@@ -144,7 +144,8 @@ class Larger(BudgetCase):
         cls.folder.cleanup()
 
     def test_weights_that_do_not_fit_are_named(self):
-        code, _, message, peak = run("run", "-m", self.model, "--prompt-tokens", "1,2", "-n", "1", "-t", "2", "--memory", str(self.weights))
+        code, _, message, peak = run("run", "-m", self.model, "--prompt-tokens", "1,2", "-n", "1", "-t", "2", "--memory", str(self.weights),
+                                     "--use", "weights=resident")
         self.assertEqual(code, 5, message)
         self.assertIn("memory: weights needs", message)
         self.assertIn("program", message)

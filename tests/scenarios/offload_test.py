@@ -46,6 +46,21 @@ class Larger(unittest.TestCase):
                     self.assertEqual(result["tokens"], wanted["tokens"])
                     self.assertLessEqual(peak, budget)
                     self.assertGreater(os.path.getsize(model + ".millrace-packed"), result["memory"]["accounts"]["weights"]["bytes"])
+            # Without a choice, the fastest source of the plan runs; `resident` keeps the error.
+            code, result, message, peak = run(*flags[:-1])
+            self.assertEqual(code, 0, message)
+            self.assertIn("note: weights=", message)
+            self.assertIn("the weights need", message)
+            self.assertEqual(result["tokens"], wanted["tokens"])
+            self.assertLessEqual(peak, budget)
+            code, _, message, _ = run(*flags, "weights=resident")
+            self.assertEqual(code, 5, message)
+            self.assertIn("memory: weights needs", message)
+            code, result, message, peak = run(*flags, "weights=flexgen:streams=4,prompt=300,generated=8")
+            self.assertEqual(code, 0, message)
+            self.assertIn("note: weights: block of", message)
+            self.assertEqual(result["tokens"], wanted["tokens"])
+            self.assertLessEqual(peak, budget)
             code, _, message, _ = run(*flags, "weights=stream:memory=1M")
             self.assertEqual(code, 5, message)
             self.assertIn("weights stream: ", message)
@@ -58,6 +73,44 @@ class Larger(unittest.TestCase):
             code, _, message, _ = run(*common, "--memory", enough[1], "--batch-tokens", "128", "--use", "weights=stream")
             self.assertNotIn("weights stream: ", message)
             self.assertIn(code, (0, 5), message)  # keys and values may need more, and say how much
+
+
+class Plan(unittest.TestCase):
+    def plan(self, model, *flags):
+        code, result, message, _ = run("offload", "plan", model, "-t", "2", "--json", *flags)
+        return code, result, message
+
+    def test_the_plan_names_the_fastest_source(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(EXPERTS, os.path.join(folder, "model.gguf"))
+            code, plan, message = self.plan(model, "--memory", "1G")
+            self.assertEqual(code, 0, message)
+            self.assertEqual(plan["best"], "resident")
+            self.assertEqual([one["weights"] for one in plan["sources"]][:2], ["resident", "mapped"])
+            for one in plan["sources"]:
+                self.assertTrue(one["runs"], one)
+                self.assertGreater(one["decode_tokens_per_s"], 0, one)
+                self.assertGreater(one["prefill_tokens_per_s"], 0, one)
+            self.assertEqual(sorted(os.listdir(folder)), ["model.gguf", "model.gguf.millrace-packed.costs"])
+            with open(os.path.join(folder, "model.gguf.millrace-packed.costs"), encoding="utf-8") as file:
+                stored = file.read()
+            again = self.plan(model, "--memory", "1G", "--streams", "8")[1]  # by the stored costs
+            self.assertEqual(again["read_bytes_per_s"], plan["read_bytes_per_s"])
+            with open(os.path.join(folder, "model.gguf.millrace-packed.costs"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), stored)
+
+    def test_what_is_wrong_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+            for code, words, flags in ((2, "give the memory", ()), (2, "--memory", ("--memory", "many")), (5, "raise it", ("--memory", "1M")),
+                                       (2, "--generated: must be from 1 to 63", ("--memory", "1G", "-c", "64", "--generated", "64"))):
+                with self.subTest(flags=flags):
+                    got, _, message = self.plan(model, *flags)
+                    self.assertEqual(got, code, message)
+                    self.assertIn(words, message)
+            got, _, message = self.plan("stories", "--memory", "1G")
+            self.assertEqual(got, 4, message)
+            self.assertIn("built-in model", message)
 
 
 class Faults(unittest.TestCase):
@@ -95,6 +148,28 @@ class Faults(unittest.TestCase):
                     metrics = server.ask("GET", "/metrics")[1]
                     failed = [line for line in metrics.splitlines() if line.startswith("millrace_weight_reads_failed_total")]
                     self.assertGreaterEqual(float(failed[0].split()[-1]), 2)
+
+    def test_a_mapped_file_that_is_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+            with server_process.Server(BINARY, "-m", model, "--use", "weights=mapped", "--no-prefix-cache") as server:
+                self.assertEqual(self.ask(server)[0], 200)
+                os.truncate(model + ".millrace-packed", (2 << 20) + 4096)
+                for _ in range(2):
+                    status, text = self.ask(server)
+                    self.assertGreaterEqual(status, 500)
+                    self.assertIn("weights can no longer be read", text)
+                self.assertEqual(server.ask("GET", "/v1/models")[0], 200)
+
+    def test_a_file_that_is_removed_stays_open(self):
+        for weights in ("weights=stream:resident=0", "weights=mapped"):
+            with self.subTest(weights=weights), tempfile.TemporaryDirectory() as folder:
+                model = shutil.copy(STORIES, os.path.join(folder, "model.gguf"))
+                with server_process.Server(BINARY, "-m", model, "--use", weights, "--no-prefix-cache") as server:
+                    wanted = self.ask(server)
+                    self.assertEqual(wanted[0], 200)
+                    os.remove(model + ".millrace-packed")
+                    self.assertEqual(self.ask(server), wanted)
 
 
 if __name__ == "__main__":

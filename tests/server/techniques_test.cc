@@ -190,6 +190,9 @@ TEST(EngineChoices, NameEveryLossyStepOfTheEngine) {
   EXPECT_EQ(
       engine_choices(o, {}, "switch"),
       (Json{{"router", "switch"}, {"kernel", "unified_max; padded_experts:capacity=2"}, {"store", "ssd:fetch=0.5"}}));
+  EXPECT_EQ(engine_choices({}, {}, "topk", "powerinfer:file=secret/a.neurons,predictor=file"),
+            (Json{{"weights", "powerinfer:file=a.neurons,predictor=file"}}));
+  EXPECT_EQ(engine_choices({}, {}, "topk", "powerinfer:file=secret/a.neurons"), Json::object());
 }
 
 TEST(RequestUse, LeavesOutWhatTheServerChose) {

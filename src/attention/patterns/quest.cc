@@ -1,57 +1,12 @@
-// Quest (Tang et al., 2024): of each block ("page") the smallest and the largest key in every dimension are kept, m and
-// M. No key of the block has a larger product with a query q than
-//
-//   U = sum over d of max(q[d] * m[d], q[d] * M[d])  =  max(q, 0) . M + min(q, 0) . m
-//
-// and a query sees the blocks with the largest U. Heads that share a KV head choose together, by the sum of theirs. The
-// paper chooses in decodes only, and keeps the first two layers whole (first=2); here prompts choose too.
-#include <limits>
-
-#include "attention/patterns/choosing_pattern.h"
+// Quest (Tang et al., 2024): a query sees the blocks ("pages") whose keys may have the largest products with it, by the
+// bounds of key_bounds.h. Heads that share a KV head choose together, by the sum of theirs. The paper chooses in
+// decodes only, and keeps the first two layers whole (first=2); here prompts choose too.
+#include "attention/patterns/key_bounds.h"
 
 namespace millrace {
-namespace {
-
-class Quest final : public ChoosingPattern {
- public:
-  explicit Quest(const OptionValues& options) : ChoosingPattern(options), first_(options.integer("first")) {}
-
-  int64_t summary_floats(int64_t head_dim) const override { return 2 * head_dim; }  // M, m
-
-  void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const override {
-    if (at.layer < first_) return marks.add(0, query_block);
-    ChoosingPattern::mark(at, query_block, marks);
-  }
-  void start_summary(std::span<float> summary) const override {
-    const size_t dim = summary.size() / 2;
-    std::ranges::fill(summary.first(dim), -std::numeric_limits<float>::infinity());
-    std::ranges::fill(summary.subspan(dim), std::numeric_limits<float>::infinity());
-  }
-  void add_key(const PatternPlace&, std::span<const float> key, std::span<float> summary) const override {
-    float* most = summary.data();
-    float* least = most + key.size();
-    for (size_t d = 0; d < key.size(); ++d) {
-      most[d] = std::max(most[d], key[d]);
-      least[d] = std::min(least[d], key[d]);
-    }
-  }
-  void add_query(const PatternPlace&, std::span<const float> query, std::span<float> features) const override {
-    float* positive = features.data();
-    float* negative = positive + query.size();
-    for (size_t d = 0; d < query.size(); ++d) {
-      positive[d] += std::max(query[d], 0.0f);
-      negative[d] += std::min(query[d], 0.0f);
-    }
-  }
-
- private:
-  int64_t first_;
-};
-
-}  // namespace
 
 Result<std::unique_ptr<AttentionPattern>> make_quest(const OptionValues& options) {
-  return std::unique_ptr<AttentionPattern>(std::make_unique<Quest>(options));
+  return std::unique_ptr<AttentionPattern>(std::make_unique<KeyBounds>(options));
 }
 
 }  // namespace millrace

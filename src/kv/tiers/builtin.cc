@@ -18,6 +18,19 @@ const Registry<TierMember>& kv_tiers() {
             "Kwon et al., 2023, Efficient Memory Management for Large Language Model Serving with PagedAttention",
             {{"tokens", Type::integer, "0", 0, 1099511627776.0, "room, in tokens"}}},
            kMemoryTier},
+          {{"tier",
+            "disk",
+            "a file on a fast disk for keys of running streams that do not fit in memory, read layer by layer",
+            "Sheng et al., 2023, FlexGen: High-Throughput Generative Inference of Large Language Models with a Single "
+            "GPU",
+            {{"path", Type::text, "", 0, 0, "folder of the file, on a fast disk; it needs room for all keys"},
+             {"memory", Type::text, "0", 0, 0,
+              "keys and values in memory, in bytes or such as 500M; 0: what --memory leaves"},
+             {"ahead", Type::integer, "1", 0, 1,
+              "1: read the keys of a layer while the layer before it computes; 0: when it needs them"}},
+            Loss::lossless,
+            "tests/properties/key_stream_test.cc"},
+           kDiskTier},
       });
   return registry;
 }

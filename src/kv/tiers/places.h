@@ -11,11 +11,21 @@
 
 namespace millrace {
 
+// How a tier holds the blocks of running streams that have no memory of their own (tiers/layer_file.h).
+struct KeyStreamOptions {
+  std::string folder;       // folder of the file
+  int64_t memory = 0;       // bytes of keys and values in memory; 0: what the memory budget leaves
+  bool reads_ahead = true;  // reads a layer while the one before it computes
+};
+
+// A tier is of preempted streams, with memory() and make(), or of running ones, with stream().
 struct TierMember {
   // Upper bound of the memory that it will take. Errors: user.
-  Result<int64_t> (*memory)(const KvLayout& layout, const OptionValues& options);
+  Result<int64_t> (*memory)(const KvLayout& layout, const OptionValues& options) = nullptr;
   // `pool` must outlive it. Errors: user, resource.
-  Result<std::unique_ptr<KvTier>> (*make)(KvPool& pool, const OptionValues& options);
+  Result<std::unique_ptr<KvTier>> (*make)(KvPool& pool, const OptionValues& options) = nullptr;
+  // Errors: user.
+  Result<KeyStreamOptions> (*stream)(const OptionValues& options) = nullptr;
 };
 
 struct StoreMember {

@@ -337,6 +337,7 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
     for (ForwardObserver* observer : observers)
       observer->queries({own, batch, context.kernels(), kv, q, k, input.k_stride, tiles});
   });
+  if (context.stager) context.stager->before_attention(input);
   context.key_lifetimes.spans.clear();
   if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lifetimes);
 }

@@ -9,6 +9,7 @@ extern const KernelSwitch kFusedKernels;
 extern const KernelSwitch kByShape;
 extern const KernelSwitch kPaddedExperts;
 extern const KernelSwitch kGemv;
+extern const KernelSwitch kNpu;
 extern const KernelSwitch kSharedPrefix;
 extern const KernelSwitch kUnifiedMax;
 extern const KernelSwitch kFastDecode;

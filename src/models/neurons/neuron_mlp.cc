@@ -50,6 +50,10 @@ Result<void> NeuronMlp::attach(const ModelFiles& files, const Model& model, cons
   return {};
 }
 
+std::string NeuronMlp::choice() const {
+  return fmt::format("{}:file={}{}", source_, file_.path(), predicts_ ? ",predictor=file" : "");
+}
+
 WeightFigures NeuronMlp::figures() const {
   const std::lock_guard lock(mutex_);
   WeightFigures out = store_->figures();

@@ -30,7 +30,9 @@ namespace millrace {
 
 class NeuronMlp {
  public:
-  NeuronMlp(NeuronFile file, bool predicts) : file_(std::move(file)), predicts_(predicts) {}
+  // `source`: name of the weight source.
+  NeuronMlp(NeuronFile file, std::string source, bool predicts)
+      : file_(std::move(file)), source_(std::move(source)), predicts_(predicts) {}
 
   // Called once, before attach().
   Result<void> open(NeuronStore::Options options);
@@ -45,6 +47,8 @@ class NeuronMlp {
 
   const NeuronFile& file() const { return file_; }
   bool predicts() const { return predicts_; }
+  // The choice of the family `weights`, NAME:file=...
+  std::string choice() const;
   WeightFigures figures() const;
 
  private:
@@ -94,6 +98,7 @@ class NeuronMlp {
   void add_values(const float* inner, int64_t tokens, ForwardContext& context) const;
 
   NeuronFile file_;
+  const std::string source_;
   const bool predicts_;
   std::unique_ptr<NeuronStore> store_;
   std::vector<NeuronPredictor> predictors_;  // by layer; empty in exact mode

@@ -105,15 +105,15 @@ Result<int64_t> neuron_memory(const WeightPlaces& places, const OptionValues& op
   return plan.kept + plan.room;
 }
 
-Result<PlacedWeights> make_neuron_source(WeightFile file, WeightPlaces places, const OptionValues& options,
-                                         int64_t memory, const NeuronChoice& choose) {
+Result<PlacedWeights> make_neuron_source(std::string name, WeightFile file, WeightPlaces places,
+                                         const OptionValues& options, int64_t memory, const NeuronChoice& choose) {
   MILLRACE_TRY(NeuronFile neurons, open_neuron_file(options));
   MILLRACE_TRY(const NeuronPlan plan, plan_neurons(neurons, places, options, memory));
   NeuronStore::Options store = choose(neurons, plan);
   store.depth = options.integer("depth");
   store.gates = plan.predicts;
   store.io = file.io;
-  auto mlp = std::make_unique<NeuronMlp>(std::move(neurons), plan.predicts);
+  auto mlp = std::make_unique<NeuronMlp>(std::move(neurons), std::move(name), plan.predicts);
   MILLRACE_TRY_VOID(mlp->open(std::move(store)));
   UnitStore::Options others{.depth = options.integer("depth")};
   MILLRACE_TRY(auto kept, UnitStore::create(std::move(file), {{std::move(places.others), true, "all but the neurons"}},

@@ -30,10 +30,10 @@ Result<NeuronPlan> plan_neurons(const NeuronFile& file, WeightPlaces& places, co
 // The record's function `memory`.
 Result<int64_t> neuron_memory(const WeightPlaces& places, const OptionValues& options, int64_t limit);
 
-// Creates the source. `choose` gives the store's slots and hot neurons.
+// Creates the source, the member `name`. `choose` gives the store's slots and hot neurons.
 using NeuronChoice = std::function<NeuronStore::Options(const NeuronFile& file, const NeuronPlan& plan)>;
-Result<PlacedWeights> make_neuron_source(WeightFile file, WeightPlaces places, const OptionValues& options,
-                                         int64_t memory, const NeuronChoice& choose);
+Result<PlacedWeights> make_neuron_source(std::string name, WeightFile file, WeightPlaces places,
+                                         const OptionValues& options, int64_t memory, const NeuronChoice& choose);
 
 // Options that both sources have.
 std::vector<OptionSpec> with_neuron_options(std::vector<OptionSpec> own);

@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kSlotAlignment = 64;
-constexpr int64_t kMaxReadBytes = int64_t{256} << 10;
+constexpr int64_t kMaxReadBytes = int64_t{64} << 10;
 
 int64_t aligned(int64_t bytes) { return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment; }
 int64_t page_begin(int64_t at) { return at / kNeuronPage * kNeuronPage; }

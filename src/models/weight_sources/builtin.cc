@@ -13,12 +13,13 @@ constexpr const char* kPlaceHelp =
 
 // Appends the options that all sources reading from the disk share.
 std::vector<OptionSpec> with_disk_options(std::vector<OptionSpec> own) {
-  own.insert(own.end(),
-             {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},
-              {"place", Type::text, "", 0, 0, kPlaceHelp},
-              {"lock", Type::boolean, "false", 0, 0, "lock the weights that stay in memory (mlock)"},
-              {"depth", Type::integer, "16", 1, 64, "reads of at most 1 MiB in flight"},
-              {"timeout", Type::number, "60", 0.001, 3600, "seconds that a step waits for weights before it fails"}});
+  own.insert(
+      own.end(),
+      {{"memory", Type::text, "", 0, 0, "bytes for weights, such as 2G; default: what --memory leaves, or all"},
+       {"place", Type::text, "", 0, 0, kPlaceHelp},
+       {"lock", Type::boolean, "false", 0, 0, "lock the weights that stay in memory (mlock)"},
+       {"depth", Type::integer, "0", 0, 64, "reads of at most 1 MiB in flight; 0: measured by the reads of the start"},
+       {"timeout", Type::number, "60", 0.001, 3600, "seconds that a step waits for weights before it fails"}});
   return own;
 }
 
@@ -57,6 +58,21 @@ const Registry<WeightSourceMember>& weight_sources() {
                  {"guess", Type::text, "router", 0, 0, "how experts are guessed to be read ahead: router, pairs, none"},
                  {"guesses", Type::integer, "4", 1, 64, "guessed experts for each token"}})},
            kExpertWeights},
+          {{"weights", "flexgen",
+            "as stream, with the shares of weights and keys in memory that a linear program finds for a batch of "
+            "streams",
+            "Sheng et al., 2023, FlexGen: High-Throughput Generative Inference of Large Language Models with a Single "
+            "GPU",
+            with_disk_options(
+                {{"ahead", Type::integer, "2", 0, 64, "layers that are read ahead, in addition to the one that runs"},
+                 {"streams", Type::integer, "16", 1, 4096, "streams that share each read of a layer, at most"},
+                 {"prompt", Type::integer, "512", 1, 16777216, "tokens of a stream's prompt"},
+                 {"generated", Type::integer, "128", 2, 16777216, "tokens of a stream's answer"},
+                 {"keys", Type::text, "auto", 0, 0,
+                  "where keys and values are: auto (the program decides, for each layer), or memory"},
+                 {"key_bits", Type::number, "16", 1, 32,
+                  "bits of a number of the KV cache, such as 4.5 for flexgen_kv"}})},
+           kFlexgenWeights},
           {{"weights", "llm_in_flash",
             "neurons of MLPs with ReLU are read from the disk as tokens use them; those of the last tokens stay",
             "Alizadeh et al., 2023, LLM in a flash: Efficient Large Language Model Inference with Limited Memory",

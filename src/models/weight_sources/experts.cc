@@ -161,9 +161,39 @@ Result<PlacedWeights> experts_source(WeightFile file, WeightPlaces places, const
                        packed};
 }
 
+// A pass waits for the chosen experts that the cache lacks. The cache holds the most frequent ones.
+Result<WeightForecast> predict_experts(const WeightQuestion& question) {
+  WeightPlaces places = question.places;
+  const OffloadModel model = places.model;
+  const OffloadCosts costs = places.costs;
+  const OffloadWork& work = question.work;
+  MILLRACE_TRY(const ExpertPlan plan, plan_experts(places, question.options, question.limit));
+  double all = 0;
+  for (const WeightPlaces::Layer& layer : places.layers)
+    for (const auto& expert : layer.experts) all += static_cast<double>(UnitStore::bytes_of(expert));
+  const double share = all > 0 ? static_cast<double>(plan.capacity) / all : 1;
+  const double missed = 1 - expert_hits(model.experts, share, work.expert_skew);
+  const auto read = [&](int64_t rows) {
+    const double chosen = distinct_experts(model.experts, model.used_experts, rows);
+    return missed * all * chosen / static_cast<double>(std::max<int64_t>(1, model.experts));
+  };
+  WeightForecast out{.kept_bytes = plan.kept,
+                     .cache_bytes = plan.capacity,
+                     .decode_bytes = read(work.streams),
+                     .prefill_bytes = read(work.chunk)};
+  out.decode_seconds =
+      decode_seconds(costs, model, work.streams, work.mean_context()) + out.decode_bytes / costs.expert_bytes;
+  out.prefill_seconds = overlapped_seconds(costs, prefill_seconds(costs, model, work.chunk), out.prefill_bytes);
+  out.note = fmt::format("{:.0f} % of experts' uses are in memory", 100 * (1 - missed));
+  return out;
+}
+
 }  // namespace
 
-const WeightSourceMember kExpertWeights = {
-    .from_file = true, .checks_reads = true, .memory = experts_memory, .make = experts_source};
+const WeightSourceMember kExpertWeights = {.from_file = true,
+                                           .checks_reads = true,
+                                           .memory = experts_memory,
+                                           .make = experts_source,
+                                           .predict = predict_experts};
 
 }  // namespace millrace

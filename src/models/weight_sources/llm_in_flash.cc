@@ -12,7 +12,8 @@ namespace {
 
 Result<PlacedWeights> flash_source(WeightFile file, WeightPlaces places, const OptionValues& options, int64_t memory) {
   return make_neuron_source(
-      std::move(file), std::move(places), options, memory, [&](const NeuronFile& neurons, const NeuronPlan& plan) {
+      "llm_in_flash", std::move(file), std::move(places), options, memory,
+      [&](const NeuronFile& neurons, const NeuronPlan& plan) {
         return NeuronStore::Options{
             .window = options.integer("window"),
             .slots = std::min(neurons.shape().hidden, plan.room / plan.slot / neurons.shape().layers)};

@@ -2,10 +2,14 @@
 // leave this process's memory when the last pass that reads them goes on to its next layer. So a model may be larger
 // than the memory budget. Released pages are still in the system's page cache while there is room for them. Of a
 // mixture of experts only the experts that tokens chose are read.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 
+#include "base/memory_accounts.h"
 #include "models/weight_sources/records.h"
+#include "tensor/mapping_guard.h"
 
 namespace millrace {
 namespace {
@@ -13,9 +17,22 @@ namespace {
 class MappedWeights final : public WeightSource {
  public:
   MappedWeights(std::shared_ptr<const MappedFile> file, WeightPlaces places, int64_t ahead, int64_t pinned)
-      : file_(std::move(file)), places_(std::move(places)), ahead_(std::min(ahead, layers() - 1)), pinned_(pinned) {
+      : file_(std::move(file)),
+        guard_(file_->bytes()),
+        places_(std::move(places)),
+        ahead_(std::min(ahead, layers() - 1)),
+        pinned_(pinned) {
     for (const WeightPlaces::Layer& layer : places_.layers)
       leases_.emplace_back(1 + layer.experts.size(), 0);  // the layer's own, then its experts'
+  }
+
+  // Lost pages read as zeros from then on, also if the file is whole again: every later pass fails, too.
+  Result<void> damage() const override {
+    if (!guard_.hit()) return {};
+    return Error::internal(
+        fmt::format("{}: weights can no longer be read: the file was cut off while in use, or the disk reports an "
+                    "error; start again, which packs them again",
+                    file_->path()));
   }
 
  private:
@@ -51,6 +68,7 @@ class MappedWeights final : public WeightSource {
   int64_t& leases(WeightUnit of) { return leases_[static_cast<size_t>(of.layer)][static_cast<size_t>(of.expert + 1)]; }
 
   std::shared_ptr<const MappedFile> file_;
+  const MappingGuard guard_;
   const WeightPlaces places_;
   const int64_t ahead_, pinned_;
   std::mutex mutex_;
@@ -78,8 +96,46 @@ Result<PlacedWeights> mapped_source(WeightFile file, WeightPlaces places, const 
                        packed};
 }
 
+// A pass touches the pages of all layers that are not pinned. The system's page cache has them, if the whole file fits
+// there; else, as passes read in a circle, it has none of them in time.
+Result<WeightForecast> predict_mapped(const WeightQuestion& question) {
+  const WeightPlaces& places = question.places;
+  const OffloadCosts& costs = places.costs;
+  const OffloadWork& work = question.work;
+  MILLRACE_TRY(const int64_t memory, mapped_memory(places, question.options, question.limit));
+  if (memory > question.limit)
+    return Error::resource(fmt::format("pinned layers, and those that are read ahead, need {}, and weights may have {}",
+                                       format_bytes(memory), format_bytes(question.limit)));
+  WeightForecast out{.kept_bytes = places.other_bytes()};
+  for (int64_t i = 0; i < std::min(question.options.integer("pinned"), std::ssize(places.layers)); ++i)
+    out.kept_bytes += places.layers[static_cast<size_t>(i)].bytes();
+  out.cache_bytes = memory - out.kept_bytes;
+  // A pass of a mixture touches the experts that tokens chose.
+  const OffloadModel& model = places.model;
+  const auto touched = [&](int64_t rows) {
+    if (model.experts == 0) return static_cast<double>(places.bytes() - out.kept_bytes);
+    const double used = distinct_experts(model.experts, model.used_experts, rows) / static_cast<double>(model.experts);
+    double bytes = 0;
+    for (const WeightPlaces::Layer& layer : places.layers) {
+      const double own = static_cast<double>(WeightPlaces::bytes_of(layer.own));
+      bytes += own + used * (static_cast<double>(layer.bytes()) - own);
+    }
+    return bytes;
+  };
+  const bool cached = places.bytes() <= work.cached_bytes;
+  const double rate = cached ? costs.cached_bytes : std::min(costs.cached_bytes, costs.read_bytes);
+  const double decode = touched(work.streams), prefill = touched(work.chunk);
+  out.decode_bytes = cached ? 0 : decode;
+  out.prefill_bytes = cached ? 0 : prefill;
+  out.decode_seconds = decode_seconds(costs, model, work.streams, work.mean_context()) + decode / rate;
+  out.prefill_seconds = prefill_seconds(costs, model, work.chunk) + prefill / rate;
+  out.note = cached ? "from the system's page cache" : "the file is larger than the memory for the page cache";
+  return out;
+}
+
 }  // namespace
 
-const WeightSourceMember kMappedWeights = {.from_file = true, .memory = mapped_memory, .make = mapped_source};
+const WeightSourceMember kMappedWeights = {
+    .from_file = true, .memory = mapped_memory, .make = mapped_source, .predict = predict_mapped};
 
 }  // namespace millrace

@@ -16,7 +16,8 @@ namespace {
 Result<PlacedWeights> powerinfer_source(WeightFile file, WeightPlaces places, const OptionValues& options,
                                         int64_t memory) {
   return make_neuron_source(
-      std::move(file), std::move(places), options, memory, [&](const NeuronFile& neurons, const NeuronPlan& plan) {
+      "powerinfer", std::move(file), std::move(places), options, memory,
+      [&](const NeuronFile& neurons, const NeuronPlan& plan) {
         std::vector<std::span<const uint32_t>> active;
         for (int64_t l = 0; l < neurons.shape().layers; ++l) active.push_back(neurons.tables(l).active);
         return NeuronStore::Options{

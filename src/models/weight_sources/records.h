@@ -9,6 +9,7 @@ extern const WeightSourceMember kResidentWeights;
 extern const WeightSourceMember kMappedWeights;
 extern const WeightSourceMember kStreamWeights;
 extern const WeightSourceMember kExpertWeights;
+extern const WeightSourceMember kFlexgenWeights;
 extern const WeightSourceMember kFlashWeights;
 extern const WeightSourceMember kPowerInferWeights;
 

@@ -138,9 +138,25 @@ Result<PlacedWeights> stream_source(WeightFile file, WeightPlaces places, const 
   return PlacedWeights{std::make_unique<StreamWeights>(std::move(made), std::move(plan.kept), plan.ahead), packed};
 }
 
+// Every layer that does not stay is read once in a pass, while the layers before it run.
+Result<WeightForecast> predict_stream(const WeightQuestion& question) {
+  WeightPlaces places = question.places;
+  const OffloadCosts& costs = places.costs;
+  const OffloadWork& work = question.work;
+  MILLRACE_TRY(const StreamPlan plan, plan_with_options(places, question.options, question.limit));
+  WeightForecast out{.kept_bytes = plan.bytes - plan.capacity, .cache_bytes = plan.capacity};
+  for (size_t i = 0; i < places.layers.size(); ++i)
+    if (!plan.kept[i]) out.decode_bytes += static_cast<double>(layer_bytes(places.layers[i]));
+  out.prefill_bytes = out.decode_bytes;
+  out.decode_seconds = overlapped_seconds(costs, decode_seconds(costs, places.model, work.streams, work.mean_context()),
+                                          out.decode_bytes);
+  out.prefill_seconds = overlapped_seconds(costs, prefill_seconds(costs, places.model, work.chunk), out.prefill_bytes);
+  return out;
+}
+
 }  // namespace
 
 const WeightSourceMember kStreamWeights = {
-    .from_file = true, .checks_reads = true, .memory = stream_memory, .make = stream_source};
+    .from_file = true, .checks_reads = true, .memory = stream_memory, .make = stream_source, .predict = predict_stream};
 
 }  // namespace millrace

@@ -20,7 +20,8 @@ void UnitStore::loop() {
   for (;;) {
     const bool idle = free_tags_.size() == flights_.size();
     starts.clear();
-    for (Flight flight; !stop_ && !free_tags_.empty() && next_flight(flight);) {
+    const auto in_flight = [&] { return std::ssize(flights_) - std::ssize(free_tags_); };
+    for (Flight flight; !stop_ && !free_tags_.empty() && in_flight() < depth_.now() && next_flight(flight);) {
       starts.push_back(free_tags_.back());
       free_tags_.pop_back();
       flights_[starts.back()] = flight;
@@ -46,13 +47,17 @@ void UnitStore::loop() {
       errors[static_cast<size_t>(i)] = check(flights_[one.tag], one.ok);
     }
     lock.lock();
+    int64_t bytes = 0;
     for (int64_t i = 0; i < count; ++i) {
       const uint64_t tag = done[static_cast<size_t>(i)].tag;
+      bytes += file_.pieces[flights_[tag].piece].bytes;
       complete(flights_[tag], std::move(errors[static_cast<size_t>(i)]));
       free_tags_.push_back(tag);
     }
     const auto now = Clock::now();
-    figures_.read_ns += std::chrono::nanoseconds(now - std::exchange(busy_since_, now)).count();
+    const int64_t ns = std::chrono::nanoseconds(now - std::exchange(busy_since_, now)).count();
+    figures_.read_ns += ns;
+    depth_.was_read(bytes, ns);
   }
 }
 
@@ -77,6 +82,7 @@ bool UnitStore::start_unit(size_t u, bool demanded) {
   Held& unit = units_[u];
   if (unit.state != State::absent) return true;
   if (!unit.kept && !make_room(u, demanded)) return false;
+  take_pages(unit);
   unit.state = State::reading;
   unit.started = unit.completed = 0;
   unit.failing.reset();
@@ -116,8 +122,21 @@ void UnitStore::evict(size_t u) {
   unit.state = State::absent;
   if (std::exchange(unit.expected, false)) right_ = (1 - kNewShare) * right_;
   used_ -= unit.bytes;
-  for (const Extent& extent : unit.extents) memory_.give_back(extent.begin, extent.bytes);
+  give_back_pages(unit);
   order_->evicted(u);
+}
+
+void UnitStore::take_pages(Held& unit) {
+  if (unit.kept) return;
+  std::vector<PageRun> places;
+  for (const Extent& extent : unit.extents) places.push_back({memory_.data() + extent.begin, extent.bytes});
+  pages_.take(places, unit.pages);
+}
+
+void UnitStore::give_back_pages(Held& unit) {
+  pages_.put_back(unit.pages);
+  for (const Extent& extent : unit.extents)
+    if (unit.kept) memory_.give_back(extent.begin, extent.bytes);
 }
 
 std::optional<Error> UnitStore::check(const Flight& flight, bool read) const {
@@ -155,7 +174,7 @@ void UnitStore::complete(const Flight& flight, std::optional<Error> error) {
     ++figures_.failed;
     unit.state = State::absent;
     if (!unit.kept) used_ -= unit.bytes;
-    for (const Extent& extent : unit.extents) memory_.give_back(extent.begin, extent.bytes);
+    give_back_pages(unit);
     // If no pass waits, the one that will need the unit tries again.
     if (unit.leases > 0 || unit.kept) unit.error = std::move(unit.failing);
     unit.failing.reset();

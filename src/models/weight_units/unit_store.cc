@@ -10,6 +10,7 @@
 
 #include "base/start_thread.h"
 #include "base/storage_error.h"
+#include "base/system.h"
 #include "tensor/locked_memory.h"
 
 namespace millrace {
@@ -28,7 +29,11 @@ int64_t UnitStore::bytes_of(const std::vector<WeightRange>& ranges) {
 }
 
 UnitStore::UnitStore(WeightFile file, const Options& options, std::unique_ptr<KeepOrder> order)
-    : file_(std::move(file)), options_(options), order_(std::move(order)) {}
+    : file_(std::move(file)),
+      options_(options),
+      depth_(options.depth),
+      pages_(options.capacity),
+      order_(std::move(order)) {}
 
 UnitStore::~UnitStore() {
   {
@@ -60,7 +65,7 @@ Result<void> UnitStore::open() {
   MILLRACE_TRY(memory_, AlignedBuffer::reserve(bytes, "addresses of weights", false));
   direct_ = try_direct_io(fd_, memory_.data(), file_.payload);
   memory_.give_back(0, kFilePage);
-  const int64_t depth = std::max<int64_t>(1, options_.depth);
+  const int64_t depth = depth_.max();
   io_ = file_.io ? file_.io(fd_, depth) : make_block_io(fd_, depth, true);
   flights_.resize(static_cast<size_t>(io_->depth()));
   for (size_t i = flights_.size(); i-- > 0;) free_tags_.push_back(i);
@@ -86,6 +91,13 @@ void UnitStore::add(Unit unit) {
     held.bytes += end - range.begin;
   }
   if (held.pieces.empty()) held.state = State::ready;
+  // Kept units have huge pages where the whole page is theirs.
+  for (const Extent& extent : held.extents) {
+    const int64_t first = (extent.begin + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+    const int64_t last = (extent.begin + extent.bytes) / kHugePageBytes * kHugePageBytes;
+    if (held.kept && first < last)
+      advise_pages(memory_.data() + first, static_cast<size_t>(last - first), PageAdvice::huge);
+  }
   (held.kept ? figures_.kept_bytes : figures_.cache_bytes) += held.bytes;
   figures_.cache_bytes = std::min(figures_.cache_bytes, options_.capacity);
   units_.push_back(std::move(held));
@@ -102,6 +114,7 @@ Result<void> UnitStore::read_kept() {
   const auto first = std::ranges::find_if(units_, failed);
   if (first != units_.end()) return *first->error;
   const auto [kept, cache] = std::pair(figures_.kept_bytes, figures_.cache_bytes);
+  depth_.choose();
   figures_ = {.io = io_->name(), .direct = direct_, .kept_bytes = kept, .cache_bytes = cache};
   return {};
 }
@@ -206,7 +219,10 @@ void UnitStore::end(size_t unit) {
 
 WeightFigures UnitStore::figures() const {
   const std::lock_guard lock(mutex_);
-  return figures_;
+  WeightFigures out = figures_;
+  out.depth = std::min(depth_.now(), std::ssize(flights_));
+  out.pages = pages_.name();
+  return out;
 }
 
 }  // namespace millrace

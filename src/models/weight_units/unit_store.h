@@ -4,7 +4,7 @@
 //
 //   file     | head | layer 0 | layer 1 | layer 2 | ...     | pieces of at most 1 MiB, each with its hash
 //   memory   | head |  (none) | layer 1 | reading | ...     the same addresses, reserved once; only units that are
-//                                                           in memory have pages
+//                                                           in memory have pages, which others had before (MovingPages)
 //
 //   absent --demanded or expected, when there is room--> reading --all pieces right--> ready --KeepOrder, no lease-->
 //   absent
@@ -30,6 +30,8 @@
 #include "kv/tiers/block_io.h"
 #include "models/weight_source.h"
 #include "models/weight_units/keep_order.h"
+#include "models/weight_units/moving_pages.h"
+#include "models/weight_units/read_depth.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -44,7 +46,7 @@ class UnitStore {
   struct Options {
     int64_t capacity = 0;     // bytes of units that are not kept; at least the largest one
     int64_t group_bytes = 0;  // bytes of the units that begin() takes together, at most; but one unit in any case
-    int64_t depth = 16;       // reads in flight
+    int64_t depth = 16;       // reads in flight; 0: measured while the kept units are read
     double timeout = 60;      // seconds that a pass waits
     bool lock = false;        // kept units are locked in memory
   };
@@ -77,6 +79,7 @@ class UnitStore {
   struct Held {
     std::vector<uint32_t> pieces;  // indices into file_.pieces
     std::vector<Extent> extents;
+    std::vector<PageRun> pages;  // empty if the unit is kept
     std::string name;
     int64_t bytes = 0, leases = 0;
     size_t started = 0, completed = 0;  // pieces of the present read
@@ -107,6 +110,8 @@ class UnitStore {
   bool start_unit(size_t unit, bool demanded);
   bool make_room(size_t unit, bool demanded);
   void evict(size_t unit);
+  void take_pages(Held& unit);
+  void give_back_pages(Held& unit);
   std::optional<Error> check(const Flight& flight, bool read) const;
   void complete(const Flight& flight, std::optional<Error> error);
   Error read_error(const Held& unit, const WeightPiece& piece) const;
@@ -119,6 +124,8 @@ class UnitStore {
   std::unique_ptr<BlockIo> io_;
   std::vector<Flight> flights_;  // by tag
   std::vector<uint64_t> free_tags_;
+  ReadDepth depth_;
+  MovingPages pages_;
 
   std::timed_mutex turn_;  // held by the pass that waits; taken before mutex_
   mutable std::mutex mutex_;

@@ -5,6 +5,14 @@
 
 namespace millrace {
 
+Result<std::unique_ptr<PromptCompressor>> make_random_units(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_truncate(const OptionValues& options);
 Result<std::unique_ptr<PromptCompressor>> make_selective_context(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_llmlingua(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_longllmlingua(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_recomp_extractive(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_recomp_abstractive(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_dynaicl(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_semantic_compression(const OptionValues& options);
 
 }  // namespace millrace

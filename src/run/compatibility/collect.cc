@@ -54,6 +54,7 @@ void add_tables(const EnginePlan& plan, const std::vector<KvLayer>& layers, int6
 
 void add_places(const EnginePlan& plan, Facts& facts) {
   if (plan.tier) facts.add(kTier, plan.tier->label);
+  facts.add_if(plan.key_stream.has_value(), kStreamsKeys, "KV tier disk");
   if (!plan.store) return;
   facts.add(kStore, plan.store->label);
   facts.add_if(plan.store->label != kSsdStoreLabel, kStoreElsewhere, plan.store->label);
@@ -145,6 +146,7 @@ void add_kv_format(const KvFormats& formats, const std::string& text, Facts& fac
 
 void add_switches(const ForwardSwitches& switches, Facts& facts) {
   facts.add_if(switches.attention.unify, kUnifiedMax, "kernel unified_max");
+  facts.add_if(switches.npu != nullptr, kInt8Copies, "kernel npu");
   facts.add_if(switches.workers != nullptr, kWorkers, "kernel fastdecode");
   facts.add_if(switches.workers && switches.workers->batches > 1, kTwoBatches, "kernel fastdecode:batches=2");
   const AttentionPattern* pattern = switches.attention.pattern;

@@ -78,6 +78,7 @@ inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 inline constexpr Fact kExits{"exit", "tokens leave the model before its last layer"};
 
 inline constexpr Fact kUnifiedMax{"kernel", "weighs scores relative to one maximum"};
+inline constexpr Fact kInt8Copies{"kernel", "holds int8 copies of the weights"};
 inline constexpr Fact kWorkers{"kernel", "keeps keys and values in worker processes"};
 inline constexpr Fact kTwoBatches{"kernel", "runs a step as two mini-batches"};
 
@@ -112,6 +113,7 @@ inline constexpr Fact kVirtualPool{"engine", "a stream's blocks are contiguous w
 inline constexpr Fact kWidePages{"engine", "pages hold more tokens than a block of the attention pattern"};
 
 inline constexpr Fact kTier{"tier", "moves preempted streams to a tier"};
+inline constexpr Fact kStreamsKeys{"tier", "reads the keys of running streams from a file, layer by layer"};
 inline constexpr Fact kStore{"store", "stores prefixes"};
 inline constexpr Fact kStoreElsewhere{"store", "stores prefixes elsewhere than in a file"};
 inline constexpr Fact kFetchesPart{"store", "fetches a part of a prompt's blocks"};

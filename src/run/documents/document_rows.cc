@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/npu/products.h"
+
 namespace millrace {
 namespace {
 
@@ -24,6 +26,11 @@ Result<std::unique_ptr<DocumentRows>> DocumentRows::create(const LanguageModel& 
                                        {"activations", forward.activations},
                                        {"logits", forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, account, bytes, kRowsAdvice));
+    made->memory_.push_back(std::move(hold));
+  }
+  if (limits.switches.npu) {
+    MILLRACE_TRY(auto hold,
+                 MemoryHold::take(parts.accounts, "NPU", NpuProducts::bytes(*parts.model, limits), kRowsAdvice));
     made->memory_.push_back(std::move(hold));
   }
   MILLRACE_TRY(made->runner_,

@@ -33,7 +33,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
 }
 
 void CpuExecutor::start(const ForwardLimits& limits, int64_t drafts, int64_t streams) {
-  kv_.emplace(*model_, *runner_, draft_.get());
+  kv_.emplace(*model_, *runner_, draft_.get(), streamed_.get());
   chooser_.emplace(CpuChooser::Engine{.model = *model_,
                                       .runner = *runner_,
                                       .rows_runner = documents_->rows_runner(),
@@ -86,6 +86,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
 void CpuExecutor::forward(const StepInput& input, StepOutput& output) {
   chooser_->forget();
   pass_->run(input, output);
+  if (streamed_) streamed_->end_pass(input, output);
   read_ = runner_->take_failure();
 }
 

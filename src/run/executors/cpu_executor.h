@@ -12,6 +12,7 @@
 #include "run/executors/cpu_kv.h"
 #include "run/executors/executor.h"
 #include "run/executors/step_pass.h"
+#include "run/executors/streamed_keys.h"
 
 namespace millrace {
 
@@ -45,6 +46,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<StreamedKeys> streamed_;   // over the runner's pool; null: all keys are in memory
   std::unique_ptr<LoadedDraftModel> draft_;  // over the runner; null: the drafter has no model
   std::unique_ptr<CpuDocuments> documents_;  // over the runner
   std::optional<CpuKv> kv_;

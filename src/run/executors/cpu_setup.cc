@@ -6,10 +6,14 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "models/disk_keys.h"
+#include "models/npu/products.h"
 #include "models/two_batches.h"
+#include "models/weight_source.h"
 #include "run/compatibility/collect.h"
 #include "run/language_model.h"
 #include "run/plan/state_slots.h"
+#include "run/plan/streamed_blocks.h"
 #include "run/plan/window_blocks.h"
 
 namespace millrace {
@@ -159,17 +163,25 @@ Result<int64_t> CpuSetup::plan_memory() {
   int64_t kv_tokens = options_.kv_tokens;
   const int64_t demand = longest_demand(plan_.evictor.get(), layout_, context);
   if (kv_tokens == 0 && layout_.block_bytes() == 0) kv_tokens = places_.streams * context;  // blocks without bytes
-  if (kv_tokens == 0 && !budget)
-    kv_tokens = std::max(demand, std::min(options_.max_streams * demand, kDefaultKvTokens));
+  const int64_t default_tokens = std::max(demand, std::min(options_.max_streams * demand, kDefaultKvTokens));
+  if (kv_tokens == 0 && !budget) kv_tokens = default_tokens;
   const int64_t least = options_.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model_.spec(), plan_, forward_, threads_->threads(), layout_,
                                                        tokenizer_, accounts->budget()));
   memory.states = places_.states * layout_.state_bytes();
+  if (model_.source()) memory.kv_share = key_memory_share(layout_, model_.source()->policy().keys_on_disk);
   memory.state_cache = places_.copies * layout_.state_bytes();
   memory.drafter += drafter_.memory(forward_, layout_);
+  if (forward_.switches.npu) memory.npu = NpuProducts::bytes(model_, forward_);
   if (forward_.switches.workers)
     memory.activations += worker_memory(model_.spec(), forward_, layout_, threads_->threads());
-  MILLRACE_TRY(const int64_t blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
+  int64_t blocks = 0;
+  if (plan_.key_stream) {
+    MILLRACE_TRY(blocks, plan_streamed_blocks(layout_, *plan_.key_stream, *accounts,
+                                              {kv_tokens > 0 ? kv_tokens : default_tokens, least}, memory, places_));
+  } else {
+    MILLRACE_TRY(blocks, plan_blocks(layout_, places_, memory, *accounts, kv_tokens, least, options_));
+  }
   MILLRACE_TRY(executor_.memory_, take_engine_memory(memory, layout_, places_, blocks, accounts));
   if (budget) executor_.limits_.request_bytes = memory.requests;
   if (tokenizer_)
@@ -188,6 +200,11 @@ Result<void> CpuSetup::create_runner(int64_t blocks) {
                                                   .limits = forward_,
                                                   .reads_hidden = true,
                                                   .streams = options_.max_streams}));
+  if (KvPool& kv = made.runner_->kv(); !kv.staged().turns.empty()) {
+    MILLRACE_TRY(made.streamed_, StreamedKeys::create(kv, *plan_.key_stream, forward_.switches.attention.pattern,
+                                                      executor_.limits_.context));
+    made.runner_->context().stager = made.streamed_.get();
+  }
   MILLRACE_TRY(made.draft_, drafter_.start(*made.runner_));
   made.documents_->attach(*made.runner_);
   made.start(forward_, plan_.longest_draft(), options_.max_streams);
@@ -203,7 +220,8 @@ void CpuSetup::set_limits() {
   limits.vocab = model_.spec().vocab;
   limits.gate_dims = model_.spec().gates.dims;
   limits.whole_prompts = model_.spec().encoder;
-  limits.prompts_apart = has_phase(runner.limits().switches.attention.pattern);
+  const ForwardSwitches& switches = runner.limits().switches;
+  limits.prompts_apart = has_phase(switches.attention.pattern) || switches.npu;
   limits.scratch_bytes = runner.context().bytes() + (executor_.draft_ ? executor_.draft_->scratch_bytes() : 0);
 }
 

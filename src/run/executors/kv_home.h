@@ -12,6 +12,7 @@
 #include "kv/pool.h"
 #include "kv/tiers/prefix_store.h"
 #include "kv/tiers/tier.h"
+#include "millrace/engine.h"
 #include "run/plan/kv_places.h"
 
 namespace millrace {
@@ -46,6 +47,9 @@ class KvHome {
   // From now on every forward() calls `ready(layer)` before the layer's attention, on its own thread. Returns false if
   // the executor cannot do this; streams must then have all their blocks before they run.
   virtual bool before_attention(std::function<void(int64_t)>) { return false; }
+
+  // Reads of keys that have no memory of their own.
+  virtual KeyStreamStats key_stream() const { return {}; }
 
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,

@@ -142,7 +142,8 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   executor->limits_.layers = model.layers;
   executor->limits_.kv_heads = model.kv_heads;
   executor->limits_.reads_tables = false;  // of long streams, copying them would take longer than all else in a step
-  executor->limits_.prompts_apart = executor->time_.pattern && executor->time_.pattern->has_phase();
+  executor->limits_.prompts_apart =
+      (executor->time_.pattern && executor->time_.pattern->has_phase()) || plan.switches.npu;
   executor->start(std::move(pool), kv_ratio, codec);
   MILLRACE_TRY_VOID(executor->documents_->keep_rows(plan));
   return executor;

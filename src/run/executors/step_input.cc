@@ -92,6 +92,7 @@ void StepOutput::clear() {
   masses.clear();
   shares.clear();
   failed.clear();
+  unread.clear();
 }
 
 void add_chunk(const StepSource& source, const PlannedChunk& planned, StepInput& input) {

@@ -94,6 +94,7 @@ struct StepOutput {
   std::vector<StepMass> masses;
   std::vector<float> shares;
   std::vector<int64_t> failed;  // chunks, some of whose rows a PromptReader could not read
+  std::vector<int64_t> unread;  // chunks, some of whose streams' keys could not be read: what they computed is wrong
 
   bool operator==(const StepOutput&) const = default;
   void clear();

@@ -21,7 +21,12 @@ Result<EnginePlan> EnginePlan::create(const EngineOptions& options, const Kernel
   MILLRACE_TRY(plan.pool, find_kv_pool_mode(options.kv_pool));
   MILLRACE_TRY(plan.switches, make_forward_switches(options.kernels));
   if (!options.kv_tier.empty()) {
-    MILLRACE_TRY(plan.tier, choose_tier(options.kv_tier));
+    MILLRACE_TRY(ChosenTier tier, choose_tier(options.kv_tier));
+    if (tier.member.stream) {
+      MILLRACE_TRY(plan.key_stream, tier.member.stream(tier.options));
+    } else {
+      plan.tier = std::move(tier);
+    }
   }
   if (!options.kv_store.empty()) {
     MILLRACE_TRY(plan.store, choose_store(options.kv_store));

@@ -43,6 +43,7 @@ struct EnginePlan {
   KvPoolMode pool = KvPoolMode::paged;
   ForwardSwitches switches;
   std::optional<ChosenTier> tier;                 // for preempted streams; without one they are computed again
+  std::optional<KeyStreamOptions> key_stream;     // for running streams; without one all keys are in memory
   std::optional<ChosenStore> store;               // for blocks that the prefix cache evicts
   const PrefixEvictor* prefix_evictor = nullptr;  // null: the name is unknown, an error only with a prefix cache
 };

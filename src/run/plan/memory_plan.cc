@@ -26,7 +26,7 @@ constexpr int64_t kIdBytes = 12;             // references, holders and state of
 constexpr int64_t kBlockTableBytes = 16;     // its entries in the tables of a step
 constexpr const char* kAdvice =
     "lower the context (-c), the KV tokens (--kv-tokens) or their format (--kv-format q8_0), the streams or the batch, "
-    "or raise the budget (--memory)";
+    "keep keys on a disk (--kv-tier disk:path=FOLDER), or raise the budget (--memory)";
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
@@ -154,11 +154,12 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
     return layout.tables() * ((tokens + layout.block_tokens - 1) / layout.block_tokens);
   };
   // Blocks of a model whose layers are all recurrent have no bytes, only their tables.
-  const int64_t block_bytes = layout.block_bytes() > 0 ? layout.block_bytes() : kIdBytes + kBlockTableBytes;
-  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // KvPool refuses it
+  const int64_t whole_block = layout.block_bytes() > 0 ? layout.block_bytes() : kIdBytes + kBlockTableBytes;
+  const int64_t block_bytes = std::max<int64_t>(1, memory.kv_bytes(whole_block));
+  if (blocks_of(wanted) > INT64_MAX / whole_block) return blocks_of(wanted);  // KvPool refuses it
   const AvailableMemory available = available_memory();
   const auto bytes_of = [&](int64_t blocks) {
-    return layout.windows.empty() ? blocks * block_bytes : kv_pool_bytes(layout, blocks, places);
+    return layout.windows.empty() ? memory.kv_bytes(blocks * whole_block) : kv_pool_bytes(layout, blocks, places);
   };
   int64_t fit = most_blocks(std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2), bytes_of, available.bytes);
   if (accounts.budget() > 0) {
@@ -200,7 +201,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    const KvPoolOptions& places, int64_t blocks,
                                                    const std::shared_ptr<MemoryAccounts>& accounts) {
   std::vector<MemoryHold> holds;
-  const std::pair<const char*, int64_t> parts[] = {{"KV", kv_pool_bytes(layout, blocks, places)},
+  const std::pair<const char*, int64_t> parts[] = {{"KV", memory.kv_bytes(kv_pool_bytes(layout, blocks, places))},
                                                    {"KV tables", tables_bytes(layout, places, blocks)},
                                                    {"activations", memory.activations},
                                                    {"logits", memory.logits},
@@ -214,6 +215,10 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));
+    holds.push_back(std::move(hold));
+  }
+  if (memory.npu > 0) {
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, "NPU", memory.npu, kAdvice));
     holds.push_back(std::move(hold));
   }
   if (memory.states > 0) {

@@ -29,10 +29,16 @@ struct EngineMemory {
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t evictor = 0;       // bytes of the evictor's data of all streams
   int64_t drafter = 0;       // bytes of a drafter's memory; activations and logits of a draft model
+  int64_t npu = 0;           // int8 copies of matrices, and their inputs (kernel=npu)
   int64_t prefix_block = 0;  // bytes of the prefix index for one block
+  double kv_share = 1;       // share of the KV cache that is in memory; the remaining layers are in a file
 
+  int64_t kv_bytes(int64_t bytes) const {
+    return kv_share < 1 ? static_cast<int64_t>(kv_share * static_cast<double>(bytes)) : bytes;
+  }
   int64_t fixed() const {
-    return activations + logits + requests + swap + states + state_cache + store + evictor + drafter + constraints;
+    return activations + logits + requests + swap + states + state_cache + store + evictor + drafter + npu +
+           constraints;
   }
 };
 

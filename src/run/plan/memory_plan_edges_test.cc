@@ -56,7 +56,7 @@ TEST(MemoryPlanEdges, EveryPartOfTheMessage) {
   };
   const std::string advice =
       "; lower the context (-c), the KV tokens (--kv-tokens) or their format (--kv-format q8_0), the streams or the "
-      "batch, or raise the budget (--memory) to ";
+      "batch, keep keys on a disk (--kv-tier disk:path=FOLDER), or raise the budget (--memory) to ";
   const std::string begin =
       "memory: a KV cache of 20 tokens does not fit in the budget of 1.00 GB next to weights 1000.0 MB, activations ";
   const auto needs = [](int64_t fixed) { return format_bytes(1'000'000'000 - 100 + fixed + 2 * kWithTables); };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "models/weight_source.h"
 #include "prompt/chat_prompt.h"
 #include "run/language_model.h"
 #include "server/api/api.h"
@@ -263,6 +264,14 @@ std::string special_text(const LanguageModel& model, std::optional<TokenId> Toke
   return id < tokenizer->spec().tokens.size() ? tokenizer->spec().tokens[id] : "";
 }
 
+// Which source of weights was chosen and why, and the policy that it found; "": all weights are in memory.
+std::string weights_text(const LanguageModel& model) {
+  const WeightSource* const source = model.parts().model->source();
+  const std::string policy = source ? source->policy().text : "";
+  const std::string& note = model.parts().weights_note;
+  return note.empty() || policy.empty() ? note + policy : note + "; " + policy;
+}
+
 Handled props(Call& call) {
   Request defaults;
   defaults.sampling = call.served().sampling;
@@ -285,6 +294,7 @@ Handled props(Call& call) {
                      {"bos_token", special_text(call.model(), &TokenizerSpec::bos)},
                      {"eos_token", special_text(call.model(), &TokenizerSpec::eos)},
                      {"build_info", "millrace"},
+                     {"weights", weights_text(call.model())},
                      {"is_sleeping", false}});
 }
 

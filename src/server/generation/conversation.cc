@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "prompt/chat_prompt.h"
+#include "prompt/message_sources.h"
 #include "run/language_model.h"
-#include "server/generation/prompt_parts.h"
 #include "server/generation/text_work.h"
 #include "server/models/served_model.h"
 #include "text/grammar/schema.h"
@@ -227,18 +227,19 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   if (auto wrong = charge_text(params, text->size())) return wrong;
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
-  std::vector<char> fixed;
+  std::vector<PromptSource> sources;
   if (!params.prompt_passes.empty()) {
-    if (!params.continue_last_message) fixed = fixed_parts(model, input, params.add_generation_prompt, *text, *tokens);
-    fixed.resize(tokens->size(), 1);
+    if (!params.continue_last_message)
+      sources = message_sources(model, input, params.add_generation_prompt, *text, *tokens);
+    sources.resize(tokens->size(), PromptSource::fixed);
   }
   if (auto wrong = prepend_context(model, params.context_tokens, *tokens)) return wrong;
-  if (!fixed.empty() && !params.context_tokens.empty()) {  // it comes first, and may replace a start token
+  if (!sources.empty() && !params.context_tokens.empty()) {  // it comes first, and may replace a start token
     const auto own = static_cast<ptrdiff_t>(tokens->size() - params.context_tokens.size());
-    fixed.erase(fixed.begin(), fixed.end() - own);
-    fixed.insert(fixed.begin(), params.context_tokens.size(), 1);
+    sources.erase(sources.begin(), sources.end() - own);
+    sources.insert(sources.begin(), params.context_tokens.size(), PromptSource::fixed);
   }
-  params.prompts.assign(1, {.text = std::move(*text), .tokens = std::move(*tokens), .fixed = std::move(fixed)});
+  params.prompts.assign(1, {.text = std::move(*text), .tokens = std::move(*tokens), .sources = std::move(sources)});
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/neurons/neuron_mlp.h"
 #include "models/router.h"
 #include "run/language_model.h"
 #include "run/plan/kv_places.h"
@@ -15,7 +16,7 @@ namespace {
 
 // Where a file that an option names is, is the server's own business.
 std::string without_folders(std::string text) {
-  for (const std::string_view option : {"levels=", "model=", "link_embeddings="}) {
+  for (const std::string_view option : {"levels=", "model=", "link_embeddings=", "file="}) {
     const size_t at = text.find(option);
     if (at == std::string::npos) continue;
     const size_t begin = at + option.size();
@@ -39,9 +40,11 @@ bool applies(const LossyChoice& choice, const Request& request) {
 
 }  // namespace
 
-Json engine_choices(const EngineOptions& options, const Request& request, std::string_view router) {
+Json engine_choices(const EngineOptions& options, const Request& request, std::string_view router,
+                    std::string_view weights) {
   LoadOptions load;
   load.router = router;
+  load.weights = weights;
   Json out = Json::object();
   for (const LossyChoice& choice : lossy_choices(load, options)) {
     if (!applies(choice, request)) continue;
@@ -59,10 +62,16 @@ std::string_view router_of(const ServedModel& served) {
   return router ? router->name : "topk";
 }
 
+std::string neurons_of(const ServedModel& served) {
+  const WeightSource* const source = served.model->parts().model->source();
+  const NeuronMlp* const neurons = source ? source->neurons() : nullptr;
+  return neurons ? neurons->choice() : "resident";
+}
+
 Json reading_choices(const ServedModel& served) {
   Request read;
   read.evictor = read.exit = read.document_context = "none";  // as prompt_reads.cc submits them
-  Json out = engine_choices(served.engine_options, read, router_of(served));
+  Json out = engine_choices(served.engine_options, read, router_of(served), neurons_of(served));
   out.erase("acceptance");  // nothing is drafted
   return out;
 }

@@ -10,6 +10,7 @@
 #include "millrace/constraint.h"
 #include "millrace/request.h"
 #include "prompt/infill_prompt.h"
+#include "prompt/prompt_source.h"
 #include "server/generation/fair_worker.h"
 #include "server/json.h"
 #include "text/tools/reasoning.h"
@@ -24,8 +25,8 @@ struct TextWork;
 struct AskedPrompt {
   std::string text;  // used if there are no tokens
   std::vector<TokenId> tokens;
-  bool add_special = true;  // put the tokenizer's start token before the text
-  std::vector<char> fixed;  // 1: a compressor must keep the token; empty: it may drop any that is not special
+  bool add_special = true;            // put the tokenizer's start token before the text
+  std::vector<PromptSource> sources;  // of the tokens, for compressors; empty: all are PromptSource::text
   // Rows of the embedding table, in place of text and tokens; null: none.
   std::shared_ptr<const std::vector<float>> rows = nullptr;
 };

@@ -33,6 +33,31 @@ class WindowReader final : public PromptReader {
   std::vector<float> scores_;
 };
 
+// Averages the final hidden states of a text, in the order of its tokens.
+class MeanReader final : public PromptReader {
+ public:
+  MeanReader(size_t tokens, int64_t width) : tokens_(tokens), sum_(static_cast<size_t>(width)) {}
+
+  bool logits() const override { return false; }
+  bool wants(int64_t) const override { return true; }
+  void read(int64_t position, const float* row) override {
+    if (position < next_) return;  // a preempted request brings its rows again
+    next_ = position + 1;
+    for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += static_cast<double>(row[i]);
+  }
+
+  std::vector<float> mean() const {
+    std::vector<float> out;
+    for (const double sum : sum_) out.push_back(static_cast<float>(sum / static_cast<double>(tokens_)));
+    return out;
+  }
+
+ private:
+  const size_t tokens_;
+  int64_t next_ = 0;
+  std::vector<double> sum_;
+};
+
 }  // namespace
 
 struct PromptWorker::Job {
@@ -55,6 +80,7 @@ void PromptWorker::use_engine(Engine& engine) {
     return score(engine, tokens, windows);
   };
   scores_.score_with(own, engine.longest_kept());  // a prompt that is read keeps all its tokens
+  scores_.embed_with([this, &engine](std::span<const std::vector<TokenId>> texts) { return embed(engine, texts); });
 }
 
 // Between passes of a scorer, which ends where the engine would end a request.
@@ -82,11 +108,28 @@ Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const T
   return out;
 }
 
+Result<std::vector<std::vector<float>>> PromptWorker::embed(Engine& engine,
+                                                            std::span<const std::vector<TokenId>> texts) const {
+  std::vector<PromptRead> reads;
+  std::vector<std::shared_ptr<MeanReader>> readers;
+  const auto most = static_cast<size_t>(std::min(TextVectors::kMaxTokens, engine.longest_kept()));
+  for (const std::vector<TokenId>& text : texts) {
+    const size_t count = std::min(text.size(), most);
+    readers.push_back(std::make_shared<MeanReader>(count, model_->parts().model->spec().width));
+    reads.push_back({{text.begin(), text.begin() + static_cast<ptrdiff_t>(count)}, readers.back()});
+  }
+  MILLRACE_TRY_VOID(
+      read_prompts(engine, reads, {current_->share, current_->place, *current_->unwanted, stopping_, thread_}));
+  std::vector<std::vector<float>> out;
+  for (const auto& reader : readers) out.push_back(reader->mean());
+  return out;
+}
+
 Result<std::unique_ptr<PromptWorker>> PromptWorker::create(std::shared_ptr<const LanguageModel> model,
                                                            std::vector<std::string> passes, int threads) {
   MILLRACE_TRY(const PromptPipeline pipeline, PromptPipeline::create(passes));
   auto worker = std::unique_ptr<PromptWorker>(new PromptWorker(std::move(model), std::move(passes), threads));
-  MILLRACE_TRY_VOID(worker->scores_.open(pipeline.models()));
+  MILLRACE_TRY_VOID(worker->scores_.open(pipeline));
   return worker;
 }
 
@@ -102,7 +145,7 @@ bool PromptWorker::run(Job& job, size_t piece) {
   try {
     const Prompt& prompt = job.work.prompts[piece];
     current_ = &job.work;
-    auto compressed = job.work.pipeline.apply(model_->parts().tokenizer.get(), prompt.tokens, prompt.fixed,
+    auto compressed = job.work.pipeline.apply(model_->parts().tokenizer.get(), prompt.tokens, prompt.sources,
                                               job.work.budget, &scores_);
     const bool last = piece + 1 == job.work.prompts.size();
     if (!compressed.ok() || last) job.work.place.reset();

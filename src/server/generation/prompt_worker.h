@@ -22,7 +22,7 @@ class PromptWorker {
  public:
   struct Prompt {
     std::vector<TokenId> tokens;
-    std::vector<char> fixed;  // PromptPipeline::apply()
+    std::vector<PromptSource> sources;  // PromptPipeline::apply()
   };
   struct Work {
     std::vector<Prompt> prompts;
@@ -60,6 +60,7 @@ class PromptWorker {
   Result<void> check() const;
   Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
                                    std::span<const ScoreWindow> windows) const;
+  Result<std::vector<std::vector<float>>> embed(Engine& engine, std::span<const std::vector<TokenId>> texts) const;
 
   std::shared_ptr<const LanguageModel> model_;
   const std::vector<std::string> passes_;

@@ -149,6 +149,8 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     auto model = LanguageModel::load(config.path, load);
     while (!model.ok() && short_of_memory(model.error())) model = LanguageModel::load(config.path, load);
     if (!model.ok()) return failure(model.error());
+    if (const std::string& note = (*model)->parts().weights_note; load.warn && !note.empty())
+      load.warn(fmt::format("model '{}': {}", config.name, note));
     SamplingOptions sampling;
     auto defaults = config.sampling ? config.sampling(**model, config.defaults) : Result<SamplingOptions>(sampling);
     if (!defaults.ok()) return failure(defaults.error());

@@ -6,6 +6,7 @@
 namespace millrace {
 
 extern const TierMember kMemoryTier;
+extern const TierMember kDiskTier;
 extern const StoreMember kSsdStore;
 extern const StoreMember kRedisStore;
 

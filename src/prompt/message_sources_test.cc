@@ -1,5 +1,5 @@
-// Which tokens of a conversation may be dropped, for several kinds of templates.
-#include "server/generation/prompt_parts.h"
+// Who wrote the tokens of a conversation, for several kinds of templates.
+#include "prompt/message_sources.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,14 @@
 namespace millrace {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 const char* const kTagged =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-// The text of the tokens that may be dropped, "-" between those that may not.
-std::string free_text(const std::string& chat_template, const Json& messages) {
+// The text of the tokens that a scope may drop, "-" between those that it may not.
+std::string free_text(const std::string& chat_template, const Json& messages, PromptScope scope = PromptScope::all) {
   LoadOptions options;
   options.threads = 1;
   options.chat_template = chat_template;
@@ -24,11 +26,11 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
   const auto text = chat_text(**model, input, true);
   EXPECT_TRUE(text.ok()) << text.error().message;
   const auto tokens = encode_chat(**model, *text);
-  const auto fixed = fixed_parts(**model, input, true, *text, *tokens);
-  EXPECT_EQ(fixed.size(), tokens->size());
+  const auto sources = message_sources(**model, input, true, *text, *tokens);
+  EXPECT_EQ(sources.size(), tokens->size());
   std::string out;
   for (size_t i = 0; i < tokens->size(); ++i) {
-    if (fixed[i])
+    if (!in_scope(scope, sources[i]))
       out += out.ends_with('-') ? "" : "-";
     else
       out += (*model)->parts().tokenizer->piece((*tokens)[i]);
@@ -38,7 +40,7 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
 
 Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
 
-TEST(PromptParts, OnlyWhatUsersAndToolsWrote) {
+TEST(MessageSources, OnlyWhatUsersAndToolsWrote) {
   const std::string free =
       free_text(kTagged, {said("system", "Be kind."), said("user", " Who was the little girl? "),
                           said("assistant", "She was Lily."), said("tool", "a dog"), said("user", "And the user?")});
@@ -49,20 +51,48 @@ TEST(PromptParts, OnlyWhatUsersAndToolsWrote) {
     EXPECT_EQ(free.find(other), std::string::npos) << free;
 }
 
-TEST(PromptParts, RolesThatAreAlsoContents) {
+TEST(MessageSources, ScopesAreMessages) {
+  const Json messages = {said("system", "Be kind."), said("user", " Where is the park? "),
+                         said("assistant", "It is near the house."), said("tool", "a dog and a cat"),
+                         said("user", "And the river?")};
+  const std::string documents = free_text(kTagged, messages, PromptScope::documents),
+                    history = free_text(kTagged, messages, PromptScope::history),
+                    tools = free_text(kTagged, messages, PromptScope::tools);
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(documents, " river")) << documents;
+  EXPECT_FALSE(has(documents, " park") || has(documents, " near") || has(documents, " cat")) << documents;
+  EXPECT_TRUE(has(history, " park") && has(history, " near")) << history;
+  EXPECT_FALSE(has(history, " river") || has(history, " cat") || has(history, " kind")) << history;
+  EXPECT_TRUE(has(tools, " cat")) << tools;
+  EXPECT_FALSE(has(tools, " park") || has(tools, " near") || has(tools, " river")) << tools;
+}
+
+// A template that changes the model's answers hides only these.
+TEST(MessageSources, AnswersThatATemplateChangesAreFixed) {
+  const std::string shortened =
+      "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{{ m.content | upper }}{% else %}"
+      "{{ m.content }}{% endif %}<|end|>{% endfor %}";
+  const Json messages = {said("user", "Where is the park?"), said("assistant", "It is near the house."),
+                         said("user", "And the river?")};
+  const std::string history = free_text(shortened, messages, PromptScope::history);
+  EXPECT_NE(history.find(" park"), std::string::npos) << history;
+  EXPECT_EQ(history.find("NEAR"), std::string::npos) << history;
+}
+
+TEST(MessageSources, RolesThatAreAlsoContents) {
   const std::string free = free_text(kTagged, {said("user", "user user user"), said("assistant", "user")});
   EXPECT_EQ(free.find("assistant"), std::string::npos) << free;
   EXPECT_NE(free.find(" user"), std::string::npos) << free;
   EXPECT_EQ(free.find('-'), 0u) << free;
 }
 
-TEST(PromptParts, WithoutATemplateTheTextsAreTheMessages) {
+TEST(MessageSources, WithoutATemplateTheTextsAreTheMessages) {
   const std::string free = free_text("", {said("user", "Once upon a time"), said("assistant", " there was")});
   EXPECT_NE(free.find("upon a time"), std::string::npos) << free;
   EXPECT_EQ(free.find("there"), std::string::npos) << free;
 }
 
-TEST(PromptParts, EverythingIsFixedWhereTheTemplateChangesMessages) {
+TEST(MessageSources, EverythingIsFixedWhereTheTemplateChangesMessages) {
   const std::string upper = "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}";
   EXPECT_EQ(free_text(upper, Json::array({said("user", "the dog and the cat")})), "-");
   const std::string reversed = "{% for m in messages | reverse %}{{ m.role }}: {{ m.content }}\n{% endfor %}";

@@ -1,0 +1,47 @@
+#include "evaluate/text_vectors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "prompt/rank_prompt.h"
+
+namespace millrace {
+
+Result<std::unique_ptr<TextVectors>> TextVectors::create(std::shared_ptr<const LanguageModel> model, int threads) {
+  const LanguageModel::Parts& parts = model->parts();
+  if (!parts.tokenizer) return Error::unsupported(fmt::format("{} has no tokenizer", parts.files->path));
+  Pooling pooling = Pooling::mean;
+  if (states_pooling(*parts.files)) {
+    MILLRACE_TRY(pooling, model_pooling(*parts.files));
+  }
+  const int64_t context = std::min(kMaxTokens, parts.model->context());
+  MILLRACE_TRY(VectorHead head, VectorHead::read(*parts.files, parts.model->spec().width));
+  auto out = std::unique_ptr<TextVectors>(new TextVectors(model, pooling, std::move(head)));
+  MILLRACE_TRY(out->embedder_, Embedder::create(std::move(model), {.threads = threads, .context = context}));
+  return out;
+}
+
+Result<std::vector<std::vector<float>>> TextVectors::of_texts(std::span<const std::string> texts) {
+  std::vector<std::vector<TokenId>> tokens;
+  for (const std::string& text : texts) {
+    MILLRACE_TRY(tokens.emplace_back(), model_->encode(text));
+    if (tokens.back().empty()) return Error::user("prompt: model: a text has no tokens in its tokenizer");
+  }
+  return of_tokens(tokens);
+}
+
+Result<std::vector<std::vector<float>>> TextVectors::of_tokens(std::span<const std::vector<TokenId>> texts) {
+  std::vector<std::vector<TokenId>> cut(texts.begin(), texts.end());
+  for (auto& text : cut) text.resize(std::min(text.size(), static_cast<size_t>(embedder_->context())));
+  std::vector<std::vector<float>> out(texts.size());
+  MILLRACE_TRY_VOID(embedder_->run(cut, pooling_, [&](size_t text, std::vector<float> values) -> Result<void> {
+    head_.apply(values);
+    normalize(values);
+    out[text] = std::move(values);
+    return {};
+  }));
+  return out;
+}
+
+}  // namespace millrace
