@@ -11,7 +11,7 @@ using Type = OptionSpec::Type;
 const OptionSpec kTextsAre = {"unit", Type::text, "sentence", 0, 0, "what is kept as a whole: sentence or part"};
 const OptionSpec kCoarse = {"coarse", Type::number,
                             "2",      1,
-                            100,      "documents are chosen until they have so many times the tokens that may remain"};
+                            100,      "documents are chosen until they have this many times the tokens that may remain"};
 const OptionSpec kSegment = {"segment", Type::integer, "100", 1, 256, "tokens that are pruned at a time"};
 
 // `center` is on for hidden states of the model that answers.
