@@ -82,7 +82,7 @@ class ModelScores final : public PromptScores {
   std::shared_ptr<ThreadPool> pool_;      // pool of the answering model; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the answering model
   std::map<std::string, std::unique_ptr<TextEmbedder>> embedders_;  // by path
-  std::map<std::string, std::unique_ptr<TextWriter>> writers_;     // by path
+  std::map<std::string, std::unique_ptr<TextWriter>> writers_;      // by path
 };
 
 }  // namespace millrace

@@ -14,7 +14,8 @@ namespace millrace {
 
 class TextEmbedder {
  public:
-  static constexpr int64_t kMaxTokens = 512;  // tokens of a text, from its beginning; fewer for models with a shorter context
+  static constexpr int64_t kMaxTokens =
+      512;  // tokens of a text, from its beginning; fewer for models with a shorter context
 
   // Charges the embedder to the model's accounts. `threads`: 0: all cores. Errors: those of Embedder::create,
   // model_pooling() and VectorHead::read(), unsupported (no tokenizer).
