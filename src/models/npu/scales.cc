@@ -50,7 +50,8 @@ Result<std::vector<float>> maxima_of(const ScalesJson& values) {
 Result<void> add_input(const ScalesJson& json, NpuScales& scales) {
   if (!json.is_object()) return Error::corrupt("expected an object");
   const ScalesJson layer = json.value("layer", ScalesJson()), name = json.value("input", ScalesJson());
-  if (!layer.is_number_integer() || layer < 0 || layer >= kMaxScaleLayers) return Error::corrupt("layer: expected a number");
+  if (!layer.is_number_integer() || layer < 0 || layer >= kMaxScaleLayers)
+    return Error::corrupt("layer: expected a number");
   const auto site = name.is_string() ? kNpuSiteNames.find(name.get<std::string>()) : std::nullopt;
   if (!site) return Error::corrupt("input: expected attn_in, attn_out, ffn_in or ffn_out");
   const bool shared = json.value("shared", ScalesJson()) == true;
