@@ -31,8 +31,8 @@ target_include_directories(millrace_package INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # Link dependencies of the archive. An installed archive uses the targets that millraceConfig.cmake finds.
 target_link_libraries(millrace_package INTERFACE Threads::Threads fmt::fmt
-  "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH;PkgConfig::HIREDIS;Clp::Clp;$<TARGET_NAME_IF_EXISTS:PkgConfig::URING>>"
-  "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH;PkgConfig::MILLRACE_HIREDIS;PkgConfig::MILLRACE_CLP;$<TARGET_NAME_IF_EXISTS:PkgConfig::MILLRACE_URING>>")
+  "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH;PkgConfig::HIREDIS;$<TARGET_NAME_IF_EXISTS:PkgConfig::URING>>"
+  "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH;PkgConfig::MILLRACE_HIREDIS;$<TARGET_NAME_IF_EXISTS:PkgConfig::MILLRACE_URING>>")
 
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 install(TARGETS millrace_package EXPORT millraceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

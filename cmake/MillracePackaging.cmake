@@ -47,7 +47,7 @@ set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_ARCHIVE_PROGRAM_FILE_NAME "millrace-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME millrace)
 set(CPACK_DEBIAN_PROGRAM_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libpangocairo-1.0-0, fonts-dejavu-core")  # for --picture; loaded at run time
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS "libpangocairo-1.0-0, fonts-dejavu-core, coinor-libclp1")  # for --picture and weights=flexgen; loaded at run time
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # /etc/default/millrace is kept over upgrades (conffiles); scripts restart the service after one, and stop it before removal.

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <ClpFactorization.hpp>
-#include <ClpSimplex.hpp>
 #include <algorithm>
 #include <cmath>
 #include <optional>
+
+#include "offload/linear_program.h"
 
 namespace millrace {
 namespace {
@@ -17,15 +17,13 @@ enum Kind : size_t { kWeights, kKeys, kActivations, kKinds };
 class FlexgenProgram {
  public:
   FlexgenProgram(const FlexgenProblem& problem, int64_t block)
-      : problem_(problem), block_(static_cast<double>(block)), levels_(problem.levels.size()) {
-    lp_.setLogLevel(0);
-    // A program of a few rows is factored sparsely.
-    lp_.factorization()->setGoDenseThreshold(-1);
-    lp_.resize(0, static_cast<int>(kKinds * levels_ + 2));
-    lp_.setObjectiveCoefficient(prefill_time(), 1);
-    lp_.setObjectiveCoefficient(decode_time(), static_cast<double>(problem.generated - 1));
-    for (int column = 0; column < prefill_time(); ++column) lp_.setColumnBounds(column, 0, 1);
-    for (const int time : {prefill_time(), decode_time()}) lp_.setColumnBounds(time, 0, COIN_DBL_MAX);
+      : problem_(problem),
+        block_(static_cast<double>(block)),
+        levels_(problem.levels.size()),
+        lp_(static_cast<int>(kKinds * levels_ + 2)) {
+    lp_.set_cost(prefill_time(), 1);
+    lp_.set_cost(decode_time(), static_cast<double>(problem.generated - 1));
+    for (const int time : {prefill_time(), decode_time()}) lp_.set_bounds(time, 0, LinearProgram::kInfinity);
     add_shares();
     add_links();
     add_computation();
@@ -33,20 +31,20 @@ class FlexgenProgram {
   }
 
   Result<FlexgenPolicy> solve() {
-    const int status = lp_.primal();
-    if (status == 1 || lp_.problemStatus() == 1) return Error::resource("the levels hold too little");
-    if (status != 0 || lp_.problemStatus() != 0)
-      return Error::internal(fmt::format("the linear program was not solved, status {}", lp_.problemStatus()));
-    const double* x = lp_.primalColumnSolution();
+    auto solved = lp_.minimize();
+    if (!solved.ok() && solved.error().kind == ErrorKind::resource)
+      return Error::resource("the levels hold too little");
+    MILLRACE_TRY(const std::vector<double> columns, std::move(solved));
+    const auto x = [&](int column) { return columns[static_cast<size_t>(column)]; };
     FlexgenPolicy out{.block = static_cast<int64_t>(block_)};
     for (size_t level = 0; level < levels_; ++level) {
-      out.weights.push_back(x[share(kWeights, level)]);
-      out.keys.push_back(x[share(kKeys, level)]);
-      out.activations.push_back(x[share(kActivations, level)]);
+      out.weights.push_back(x(share(kWeights, level)));
+      out.keys.push_back(x(share(kKeys, level)));
+      out.activations.push_back(x(share(kActivations, level)));
     }
     // Seconds, from units.
-    out.prefill_seconds = x[prefill_time()] * kTimeUnit;
-    out.decode_seconds = x[decode_time()] * kTimeUnit;
+    out.prefill_seconds = x(prefill_time()) * kTimeUnit;
+    out.decode_seconds = x(decode_time()) * kTimeUnit;
     const double steps = static_cast<double>(problem_.generated - 1), layers = static_cast<double>(problem_.layers);
     const double whole = layers * (out.prefill_seconds + steps * out.decode_seconds);
     if (whole > 0) out.tokens_per_second = block_ * static_cast<double>(problem_.generated) / whole;
@@ -62,24 +60,14 @@ class FlexgenProgram {
   int prefill_time() const { return static_cast<int>(kKinds * levels_); }
   int decode_time() const { return prefill_time() + 1; }
 
-  void add_row(const std::vector<std::pair<int, double>>& entries, double low, double high) {
-    std::vector<int> columns;
-    std::vector<double> values;
-    for (const auto& [column, value] : entries) {
-      columns.push_back(column);
-      values.push_back(value);
-    }
-    lp_.addRow(static_cast<int>(columns.size()), columns.data(), values.data(), low, high);
-  }
-
   void add_shares() {
     for (size_t kind = 0; kind < kKinds; ++kind) {
       std::vector<std::pair<int, double>> row;
       for (size_t level = 0; level < levels_; ++level) row.emplace_back(share(kind, level), 1);
-      add_row(row, 1, 1);
+      lp_.add_row(row, 1, 1);
     }
     for (const auto& [kind, moves] : {std::pair(kKeys, problem_.keys_move), {kActivations, problem_.activations_move}})
-      for (size_t level = 1; level < levels_ && !moves; ++level) lp_.setColumnBounds(share(kind, level), 0, 0);
+      for (size_t level = 1; level < levels_ && !moves; ++level) lp_.set_bounds(share(kind, level), 0, 0);
   }
 
   // Bytes of each kind that a layer needs, or makes.
@@ -109,7 +97,7 @@ class FlexgenProgram {
     for (size_t kind = 0; kind < kKinds; ++kind)
       for (size_t level = link; level < levels_; ++level)
         row.emplace_back(share(kind, level), -moved.bytes[kind] * seconds_per_byte / kTimeUnit);
-    add_row(row, start / kTimeUnit, COIN_DBL_MAX);
+    lp_.add_row(row, start / kTimeUnit, LinearProgram::kInfinity);
   }
 
   void add_links() {
@@ -145,14 +133,14 @@ class FlexgenProgram {
         for (size_t other = 1; other < levels_ && level == 0; ++other)
           row.emplace_back(share(kind, other), flight[kind] / kByteUnit);
       }
-      add_row(row, -COIN_DBL_MAX, problem_.levels[level].bytes / kByteUnit);
+      lp_.add_row(row, -LinearProgram::kInfinity, problem_.levels[level].bytes / kByteUnit);
     }
   }
 
   const FlexgenProblem& problem_;
   const double block_;
   const size_t levels_;
-  ClpSimplex lp_;
+  LinearProgram lp_;
 };
 
 }  // namespace
