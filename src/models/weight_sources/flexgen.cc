@@ -183,7 +183,7 @@ Result<FlexgenPlan> best_block(const WeightPlaces& places, const FlexgenProblem&
   return *std::move(best);
 }
 
-// If memory is short, fewer layers are read ahead, unless the option `ahead` says how many.
+// The best plan of up to `ahead` layers that are read ahead, or of just as many if the option is given.
 Result<FlexgenPlan> plan_flexgen(const WeightPlaces& given, const OptionValues& options, int64_t limit,
                                  int64_t chunk = 512) {
   const std::string& keys = options.text("keys");
@@ -192,22 +192,25 @@ Result<FlexgenPlan> plan_flexgen(const WeightPlaces& given, const OptionValues& 
   MILLRACE_TRY(const int64_t most, memory_option(options, limit));
   MILLRACE_TRY_VOID(apply_place_rules(options, places));
   const int64_t others = UnitStore::bytes_of(places.others), room = std::min(most, kUnlimited) - others;
-  for (int64_t ahead = options.integer("ahead");; --ahead) {
+  // Layers that are read ahead take room. Below one nothing is read while a layer computes: only if nothing else fits.
+  const int64_t most_ahead = options.integer("ahead"), least_ahead = options.given("ahead") ? most_ahead : 0;
+  std::optional<FlexgenPlan> best;
+  for (int64_t ahead = most_ahead; room > 0 && ahead >= least_ahead && (ahead > 0 || !best); --ahead) {
     const FlexgenProblem problem = flexgen_problem(places, options, static_cast<double>(room), ahead, chunk);
-    Result<FlexgenPlan> plan = Error::resource("no room");
-    if (room > 0) plan = best_block(places, problem, ahead, room, chunk);
-    if (plan.ok()) {
-      plan->places = std::move(places);
-      keep_matrices(plan->places, plan->share);
-      return plan;
-    }
-    if (plan.error().kind != ErrorKind::resource) return plan.error();
-    if (ahead > 0 && !options.given("ahead")) continue;
+    auto plan = best_block(places, problem, ahead, room, chunk);
+    if (!plan.ok() && plan.error().kind != ErrorKind::resource) return plan.error();
+    if (plan.ok() && (!best || plan->seconds_per_stream < best->seconds_per_stream * (1 - 1e-6)))
+      best = *std::move(plan);
+  }
+  if (!best)
     return Error::resource(fmt::format(
         "the head ({}), {} layer{} on the way, and the keys of one stream of {} tokens do not fit into {}; raise "
         "--memory or the option 'memory', or lower 'prompt' and 'generated'",
-        format_bytes(others), 1 + ahead, ahead > 0 ? "s" : "", problem.prompt + problem.generated, format_bytes(most)));
-  }
+        format_bytes(others), 1 + least_ahead, least_ahead > 0 ? "s" : "",
+        options.integer("prompt") + options.integer("generated"), format_bytes(most)));
+  best->places = std::move(places);
+  keep_matrices(best->places, best->share);
+  return *std::move(best);
 }
 
 // The source that reads the remaining matrices.
