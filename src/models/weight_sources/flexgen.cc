@@ -155,10 +155,13 @@ void predict_plan(const WeightPlaces& places, int64_t left, int64_t chunk, Flexg
                       static_cast<double>(problem.layers);
   plan.read = static_cast<double>(left);
   plan.decode_read = plan.read + keys;
-  plan.decode_seconds = overlapped_seconds(
-      places.costs, decode_seconds(places.costs, places.model, plan.policy.block, context), plan.decode_read);
-  plan.prefill_seconds =
-      overlapped_seconds(places.costs, prefill_seconds(places.costs, places.model, chunk), plan.read);
+  // With nothing read ahead, a layer is read while nothing computes.
+  const auto pass = [&](double compute, double bytes) {
+    return plan.ahead > 0 ? overlapped_seconds(places.costs, compute, bytes)
+                          : compute + bytes / places.costs.read_bytes;
+  };
+  plan.decode_seconds = pass(decode_seconds(places.costs, places.model, plan.policy.block, context), plan.decode_read);
+  plan.prefill_seconds = pass(prefill_seconds(places.costs, places.model, chunk), plan.read);
   const double passes = std::ceil(static_cast<double>(plan.policy.block * problem.prompt) / static_cast<double>(chunk));
   plan.seconds_per_stream =
       (passes * plan.prefill_seconds + static_cast<double>(problem.generated) * plan.decode_seconds) /
@@ -192,10 +195,10 @@ Result<FlexgenPlan> plan_flexgen(const WeightPlaces& given, const OptionValues& 
   MILLRACE_TRY(const int64_t most, memory_option(options, limit));
   MILLRACE_TRY_VOID(apply_place_rules(options, places));
   const int64_t others = UnitStore::bytes_of(places.others), room = std::min(most, kUnlimited) - others;
-  // Layers that are read ahead take room. Below one nothing is read while a layer computes: only if nothing else fits.
+  // Layers that are read ahead take room.
   const int64_t most_ahead = options.integer("ahead"), least_ahead = options.given("ahead") ? most_ahead : 0;
   std::optional<FlexgenPlan> best;
-  for (int64_t ahead = most_ahead; room > 0 && ahead >= least_ahead && (ahead > 0 || !best); --ahead) {
+  for (int64_t ahead = most_ahead; room > 0 && ahead >= least_ahead; --ahead) {
     const FlexgenProblem problem = flexgen_problem(places, options, static_cast<double>(room), ahead, chunk);
     auto plan = best_block(places, problem, ahead, room, chunk);
     if (!plan.ok() && plan.error().kind != ErrorKind::resource) return plan.error();
