@@ -110,7 +110,7 @@ std::string url_of(const HttpLimits& http, int port) {
                      port);
 }
 
-void drain(Router& router, ServeSignals& signals, double limit) {
+void drain(ClusterRouter& router, ServeSignals& signals, double limit) {
   router.drain();
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
   while (!router.drained() && std::chrono::steady_clock::now() < until)
@@ -126,7 +126,7 @@ Result<int> run_route(const RouterFlags& flags) {
   if (const char* key = std::getenv("MILLRACE_NODE_KEY")) options.table.key = key;
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
-  MILLRACE_TRY(const auto router, Router::start(std::move(options), flags.http));
+  MILLRACE_TRY(const auto router, ClusterRouter::start(std::move(options), flags.http));
   signals.serving();
   fmt::print("millrace: a router for {} nodes at {}\n", flags.nodes.size(), url_of(flags.http, router->port()));
   std::fflush(stdout);
@@ -217,7 +217,7 @@ Result<int> run_up(const UpFlags& flags) {
   MILLRACE_TRY(auto nodes, start_nodes(flags, folder->file()));
   for (const auto& node : nodes) options.nodes.push_back(node->address());
   options.table.key = folder->key();
-  MILLRACE_TRY(auto router, Router::start(std::move(options), flags.router.http));
+  MILLRACE_TRY(auto router, ClusterRouter::start(std::move(options), flags.router.http));
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   const auto all_ready = [&] {
     const auto views = router->nodes().view();

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "terminal/display_width.h"
+
 namespace millrace {
 namespace {
 
@@ -77,7 +79,15 @@ class ReportText {
   void add(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
   }
-  std::string take() { return std::move(text_); }
+  // Returns the text with every line that is longer than `columns` broken at words; 0: no limit.
+  std::string take(size_t columns) const {
+    std::string out;
+    for (size_t at = 0, end; at < text_.size(); at = end + 1) {
+      end = std::min(text_.find('\n', at), text_.size());
+      out += hanging_text(std::string_view(text_).substr(at, end - at), 0, columns) + "\n";
+    }
+    return out;
+  }
 
  private:
   std::string text_;
@@ -250,7 +260,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
   }
   for (const std::string& note : report.notes) out.add("note: {}\n", note);
   for (const std::string& pass : report.idle) out.add("{}\n", pass);
-  return out.take();
+  return out.take(room.columns);
 }
 
 }  // namespace millrace

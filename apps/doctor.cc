@@ -266,22 +266,12 @@ const char* level_name(Finding::Level level) {
   return "";
 }
 
-// A terminal that is too narrow for three columns has each text below its topic.
 void print_findings(const std::vector<Finding>& findings, size_t columns) {
-  constexpr size_t kLevelColumns = 8, kTopicColumns = 22, kTextColumns = 30;
-  const bool narrow = columns > 0 && columns < kLevelColumns + kTopicColumns + kTextColumns;
+  constexpr size_t kLevelColumns = 8, kLabelColumns = kLevelColumns + 23;
   for (const Finding& one : findings) {
-    const std::string topic = fmt::format("{:<{}} {}", level_name(one.level), kLevelColumns, one.topic);
-    const std::string advice = "-> " + one.advice;
-    if (narrow) {
-      fmt::print("{}\n", topic);
-      print_wrapped(one.text, columns, kLevelColumns + 1);
-      if (!one.advice.empty()) print_wrapped(advice, columns, kLevelColumns + 1);
-    } else {
-      constexpr size_t kLabelColumns = kLevelColumns + 1 + kTopicColumns;
-      print_fact(topic, one.text, columns, kLabelColumns);
-      if (!one.advice.empty()) print_fact("", advice, columns, kLabelColumns);
-    }
+    print_fact(fmt::format("{:<{}} {}", level_name(one.level), kLevelColumns, one.topic), one.text, columns,
+               kLabelColumns);
+    if (!one.advice.empty()) print_fact("", "-> " + one.advice, columns, kLabelColumns);
   }
 }
 

@@ -24,7 +24,13 @@ void print_wrapped(std::string_view text, size_t columns, size_t indent) {
 }
 
 void print_fact(std::string_view label, std::string_view text, size_t columns, size_t label_columns) {
-  fmt::print("{:<{}} {}\n", label, label_columns, hanging_text(text, label_columns + 1, columns));
+  constexpr size_t kNarrowestFact = 24, kIndent = 2;
+  if (columns > 0 && columns < label_columns + 1 + kNarrowestFact) {
+    if (!label.empty()) fmt::print("{}\n", label);
+    print_wrapped(text, columns, kIndent);
+  } else {
+    fmt::print("{:<{}} {}\n", label, label_columns, hanging_text(text, label_columns + 1, columns));
+  }
 }
 
 }  // namespace millrace

@@ -24,8 +24,8 @@ TableRoom table_room(bool wide, const char* json);
 // `indent`: blanks before every line.
 void print_wrapped(std::string_view text, size_t columns, size_t indent = 0);
 
-// Prints a label and its text, which is broken at words and stays in its own column. `label_columns`: the width of the
-// column of labels.
+// Prints a label and its text, which is broken at words and stays in its own column; where that column would be too
+// narrow, it begins below the label. `label_columns`: the width of the column of labels.
 void print_fact(std::string_view label, std::string_view text, size_t columns, size_t label_columns = 14);
 
 }  // namespace millrace

@@ -84,7 +84,7 @@ nlohmann::ordered_json to_json(const TraceStats& s) {
 }
 
 std::vector<TableColumn> summary_columns() {
-  constexpr size_t kNumber = 11;
+  constexpr size_t kNumber = 10;
   return {{.name = "", .left = true, .width = 18},       {.name = "mean", .width = kNumber},
           {.name = "p50", .drops = 2, .width = kNumber}, {.name = "p90", .drops = 1, .width = kNumber},
           {.name = "p99", .drops = 4, .width = kNumber}, {.name = "max", .drops = 3, .width = kNumber}};

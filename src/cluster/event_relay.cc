@@ -14,14 +14,15 @@ using Json = nlohmann::ordered_json;
 
 // Fields whose values depend on the clock, or on what a node has cached.
 bool varies(const std::string& key) {
-  return key == "usage" || key == "timings" || key.ends_with("_duration") || key.ends_with("_ms");
+  return key == "usage" || key == "timings" || key == "completed_at" || key.ends_with("_duration") ||
+         key.ends_with("_ms");
 }
 
 void leave_out_varying(Json& json, int depth = 0) {
   constexpr int kDeepest = 8;  // where an API's own fields are; deeper values are compared as they are
   if (depth > kDeepest) return;
   if (json.is_object()) {
-    for (auto it = json.begin(); it != json.end();) it = varies(it.key()) ? json.erase(it) : it + 1;
+    for (auto it = json.begin(); it != json.end();) it = varies(it.key()) ? json.erase(it) : std::next(it);
     for (auto& [key, value] : json.items()) leave_out_varying(value, depth + 1);
   } else if (json.is_array()) {
     for (Json& value : json) leave_out_varying(value, depth + 1);

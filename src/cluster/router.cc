@@ -126,7 +126,7 @@ double unix_now() { return std::chrono::duration<double>(std::chrono::system_clo
 
 }  // namespace
 
-struct Router::State {
+struct ClusterRouter::State {
   explicit State(RouterOptions given)
       : options(std::move(given)), access(options.keys), nodes(io, options.nodes, options.table) {}
 
@@ -154,7 +154,7 @@ struct Router::State {
   ForwardedRequest forwarded(HttpRequest request, const Endpoint& endpoint, const Json& body);
 };
 
-std::optional<HttpReply> Router::State::admit(HttpRequest& request) {
+std::optional<HttpReply> ClusterRouter::State::admit(HttpRequest& request) {
   std::string rest;
   bool wrong_method = false;
   const bool drains = request.path == "/cluster/drain";
@@ -185,7 +185,7 @@ std::optional<HttpReply> Router::State::admit(HttpRequest& request) {
 }
 
 // The router's own paths.
-std::optional<HttpReply> Router::State::own_answer(const HttpRequest& request) {
+std::optional<HttpReply> ClusterRouter::State::own_answer(const HttpRequest& request) {
   if (request.path == "/cluster") {
     Json list = Json::array();
     for (const NodeView& node : nodes.view())
@@ -212,7 +212,7 @@ std::optional<HttpReply> Router::State::own_answer(const HttpRequest& request) {
   return std::nullopt;
 }
 
-HttpReply Router::State::drain_node(const HttpRequest& request) {
+HttpReply ClusterRouter::State::drain_node(const HttpRequest& request) {
   const Json body = parse_json(request.body);
   if (request.method != "POST" || !body.is_object() || !body.contains("node") || !body["node"].is_string() ||
       (body.contains("drained") && !body["drained"].is_boolean()))
@@ -224,7 +224,7 @@ HttpReply Router::State::drain_node(const HttpRequest& request) {
                  {ApiErrorKind::not_found, fmt::format("there is no node '{}'", name.substr(0, 200)), "node"});
 }
 
-std::optional<ApiError> Router::State::check(const HttpRequest& request, const Json& body) const {
+std::optional<ApiError> ClusterRouter::State::check(const HttpRequest& request, const Json& body) const {
   if (request.method == "POST" && body.is_discarded())
     return ApiError{ApiErrorKind::bad_request, "the body is not JSON", ""};
   if (const auto found = body.is_object() ? body.find("previous_response_id") : body.end();
@@ -234,7 +234,7 @@ std::optional<ApiError> Router::State::check(const HttpRequest& request, const J
   return std::nullopt;
 }
 
-ForwardedRequest Router::State::forwarded(HttpRequest request, const Endpoint& endpoint, const Json& body) {
+ForwardedRequest ClusterRouter::State::forwarded(HttpRequest request, const Endpoint& endpoint, const Json& body) {
   const std::string id = fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()()));
   const AnswerIdentity identity{id, static_cast<int64_t>(unix_now()), random_source()() >> 11};
   ForwardedRequest out;
@@ -258,7 +258,7 @@ ForwardedRequest Router::State::forwarded(HttpRequest request, const Endpoint& e
   return out;
 }
 
-void Router::State::handle(HttpRequest request, const Exchange& exchange) {
+void ClusterRouter::State::handle(HttpRequest request, const Exchange& exchange) {
   if (auto own = own_answer(request)) return exchange.reply(std::move(*own));
   std::string rest;
   bool wrong_method = false;
@@ -273,12 +273,12 @@ void Router::State::handle(HttpRequest request, const Exchange& exchange) {
                 forwarded(std::move(request), *endpoint, body), exchange);
 }
 
-Router::Router() = default;
+ClusterRouter::ClusterRouter() = default;
 
-Result<std::unique_ptr<Router>> Router::start(RouterOptions options, const HttpLimits& limits,
-                                              std::shared_ptr<const TlsContext> tls) {
+Result<std::unique_ptr<ClusterRouter>> ClusterRouter::start(RouterOptions options, const HttpLimits& limits,
+                                                            std::shared_ptr<const TlsContext> tls) {
   if (options.nodes.empty()) return Error::user("a router needs at least one node");
-  auto router = std::unique_ptr<Router>(new Router());
+  auto router = std::unique_ptr<ClusterRouter>(new ClusterRouter());
   router->state_ = std::make_unique<State>(std::move(options));
   State* state = router->state_.get();
   for (int i = 0; i < kIoThreads; ++i) {
@@ -302,7 +302,7 @@ Result<std::unique_ptr<Router>> Router::start(RouterOptions options, const HttpL
   return router;
 }
 
-Router::~Router() {
+ClusterRouter::~ClusterRouter() {
   if (http_) http_->stop();
   if (!state_) return;
   state_->nodes.stop();
@@ -312,6 +312,6 @@ Router::~Router() {
   http_.reset();
 }
 
-NodeTable& Router::nodes() { return state_->nodes; }
+NodeTable& ClusterRouter::nodes() { return state_->nodes; }
 
 }  // namespace millrace

@@ -1,7 +1,8 @@
-// Router: one address for several nodes that serve the same models. A request goes to a node that its Route chooses. If
-// the node is lost before the answer is complete, another one computes the same answer, because same request, same
-// bits; the client sees time pass, and nothing else. What makes an answer differ between nodes (its id, its time, a
-// seed that the client did not give) is chosen by the router and sent along (server/generation/answer_identity.h).
+// ClusterRouter: one address for several nodes that serve the same models. A request goes to a node that its Route
+// chooses. If the node is lost before the answer is complete, another one computes the same answer, because same
+// request, same bits; the client sees time pass, and nothing else. What makes an answer differ between nodes (its id,
+// its time, a seed that the client did not give) is chosen by the router and sent along
+// (server/generation/answer_identity.h).
 //
 //   client --HTTP--> HttpServer --> Forward (one for each request) --NodeCall--> node
 //                                     NodeTable: health of the nodes       EventRelay: what the client has received
@@ -31,12 +32,12 @@ struct RouterOptions {
   std::vector<ApiKey> keys;  // of clients; none: everything is allowed
 };
 
-class Router {
+class ClusterRouter {
  public:
   // Errors: as HttpServer::start(), resource (threads).
-  static Result<std::unique_ptr<Router>> start(RouterOptions options, const HttpLimits& limits,
-                                               std::shared_ptr<const TlsContext> tls = nullptr);
-  ~Router();
+  static Result<std::unique_ptr<ClusterRouter>> start(RouterOptions options, const HttpLimits& limits,
+                                                      std::shared_ptr<const TlsContext> tls = nullptr);
+  ~ClusterRouter();
 
   int port() const { return http_->port(); }
   NodeTable& nodes();
@@ -46,7 +47,7 @@ class Router {
   struct State;  // router.cc
 
  private:
-  Router();
+  ClusterRouter();
   std::unique_ptr<State> state_;
   std::unique_ptr<HttpServer> http_;
 };

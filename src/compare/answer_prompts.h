@@ -26,7 +26,7 @@ class AnswerPrompts {
   struct Prompt {
     DocumentPrompt shown;           // as the model reads it
     std::vector<TokenId> original;  // before compression; empty without compressors
-    double seconds = 0;             // of compression
+    double seconds = 0;             // duration of the compression
   };
   // Documents of a request that is compressed become a part of its text. Errors: those of whole_prompt() and
   // PromptPipeline::apply().

@@ -29,7 +29,7 @@ struct GeneratedAnswer {
   std::vector<TokenId> tokens;
   RequestTimings timings;
   int64_t prompt_tokens = 0;       // after prompt compressors
-  double compression_seconds = 0;  // of the prompt, before the engine received it
+  double compression_seconds = 0;  // duration of the prompt's compression, before the engine received it
 };
 
 // Returns the number of passes of the whole model that an answer took: its steps, and, with the drafter `pass`, one

@@ -48,7 +48,7 @@ Result<CompareConfig> make_compare_config(const CompareSpec& spec, const EngineO
                          fmt::format("prompts are shortened by {}", use.written())});
   if (!config.prompt_passes.empty() && !config.engine.document_context.empty() &&
       config.engine.document_context != kNoTechnique)
-    return Error::user(fmt::format("prompt={}: context={} computes documents apart; choose only one of them",
+    return Error::user(fmt::format("prompt={}: context={} computes documents separately; choose only one of them",
                                    config.prompt_passes.front(), config.engine.document_context));
   config.applied = applied_json(applied);
   MILLRACE_TRY_VOID(measure_draft_model(config));

@@ -99,7 +99,7 @@ TEST(ExecutorSteps, StreamsWhoseKeysAreUnreadEndAlone) {
   }
   std::ranges::sort(ended);
   EXPECT_EQ(ended, (std::vector<std::pair<RequestId, int64_t>>{{2, 0}, {3, 0}, {3, 1}}));
-  EXPECT_EQ(e.streams(), "1 runs 8/9 3");
+  EXPECT_EQ(e.streams(), "1 runs 8/9 2");
   EXPECT_EQ(e.core->stats().kv_blocks_cached, 0);
   // In a chunk of a prompt, which samples nothing.
   e.add(4, scripted_request(4000, 40, 3));

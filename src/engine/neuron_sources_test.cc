@@ -127,6 +127,7 @@ TEST_F(NeuronSources, ExactModeGivesTheBitsOfResidentWeights) {
           EXPECT_LE(figures.kept_bytes + figures.cache_bytes, least + extra) << text;
           EXPECT_LT(figures.neurons_run, figures.neurons);
           EXPECT_GT(figures.neurons_run, 0);
+          if (*more != '\0') continue;  // fewer reads in flight leave room for more neurons
           const bool all_fit = extra > (int64_t{1} << 20);
           EXPECT_EQ(figures.bytes_read == 0, name == "powerinfer" && all_fit) << text;
         }

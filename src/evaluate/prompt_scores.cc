@@ -79,7 +79,7 @@ Result<void> ModelScores::open_one(const std::string& path) {
 
 Result<void> ModelScores::open_embedder(const std::string& path) {
   MILLRACE_TRY(const auto model, load(path));
-  MILLRACE_TRY(embedders_[path], TextVectors::create(model, threads_));
+  MILLRACE_TRY(embedders_[path], TextEmbedder::create(model, threads_));
   return {};
 }
 

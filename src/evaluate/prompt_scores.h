@@ -15,7 +15,7 @@
 #include <string>
 
 #include "evaluate/scorer.h"
-#include "evaluate/text_vectors.h"
+#include "evaluate/text_embedder.h"
 #include "evaluate/text_writer.h"
 #include "prompt/pipeline.h"
 
@@ -44,7 +44,7 @@ class ModelScores final : public PromptScores {
   }
 
   // Computes with the answering model the mean of the final hidden states of each text, of the first
-  // TextVectors::kMaxTokens tokens.
+  // TextEmbedder::kMaxTokens tokens.
   using MeanStates =
       std::function<Result<std::vector<std::vector<float>>>(std::span<const std::vector<TokenId>> texts)>;
   // Makes the answering model use `states` instead of an Embedder.
@@ -81,8 +81,8 @@ class ModelScores final : public PromptScores {
   MeanStates own_states_;                 // null: an embedder is used
   std::shared_ptr<ThreadPool> pool_;      // pool of the answering model; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the answering model
-  std::map<std::string, std::unique_ptr<TextVectors>> embedders_;  // by path
-  std::map<std::string, std::unique_ptr<TextWriter>> writers_;     // by path
+  std::map<std::string, std::unique_ptr<TextEmbedder>> embedders_;  // by path
+  std::map<std::string, std::unique_ptr<TextWriter>> writers_;      // by path
 };
 
 }  // namespace millrace

@@ -14,7 +14,8 @@ namespace millrace {
 
 class TextWriter {
  public:
-  static constexpr int64_t kMaxTokens = 4096;  // of a message with its answer; fewer for models with a shorter context
+  static constexpr int64_t kMaxTokens =
+      4096;  // tokens of a message with its answer; fewer for models with a shorter context
 
   // Charges the runner to the model's accounts. `threads`: 0: all cores. Errors: resource, unsupported (no tokenizer,
   // an encoder).

@@ -27,7 +27,7 @@ TEST(Truncate, CutsOneSide) {
 }
 
 TEST(Truncate, FixedTokensInBetweenRemain) {
-  EXPECT_EQ(shortened("truncate:rate=0.5", "[<s>]a b[<sep>]c d\nWhat now"), "<s><sep> d\nWhat now");
+  EXPECT_EQ(shortened("truncate:rate=0.5", "[<s>]a b[<sep>]c d\nWhat now"), "<s><sep>c d\nWhat now");
 }
 
 TEST(RandomUnits, DropsUnitsInADrawnOrderUntilTheBudgetIsMet) {

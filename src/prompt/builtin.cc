@@ -9,9 +9,9 @@ namespace {
 using Type = OptionSpec::Type;
 
 const OptionSpec kTextsAre = {"unit", Type::text, "sentence", 0, 0, "what is kept as a whole: sentence or part"};
-const OptionSpec kCoarse = {"coarse", Type::number,
-                            "2",      1,
-                            100,      "documents are chosen until they have so many times the tokens that may remain"};
+const OptionSpec kCoarse = {
+    "coarse", Type::number, "2",
+    1,        100,          "documents are chosen until they have this many times the tokens that may remain"};
 const OptionSpec kSegment = {"segment", Type::integer, "100", 1, 256, "tokens that are pruned at a time"};
 
 // `center` is on for hidden states of the model that answers.
@@ -84,6 +84,24 @@ const Registry<PromptCompressorFactory>& prompt_compressors() {
             compression_options("0.5", true, true, {kTextsAre, center_option()}), Loss::lossy,
             "src/prompt/recomp_extractive_test.cc"},
            make_recomp_extractive},
+          {{"prompt", "recomp_abstractive",
+            "puts the summary of another model in place of the documents; answers change",
+            "Xu et al., 2023, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation",
+            compression_options("0.25", true, true,
+                                {{"instruction", Type::text, "Summarize what these documents say about the question.",
+                                  0, 0, "what the summarizer is told between documents and question; may be empty"}}),
+            Loss::lossy, "src/prompt/recomp_abstractive_test.cc"},
+           make_recomp_abstractive},
+          {{"prompt", "dynaicl", "keeps as many examples as the model needs to predict the next ones; answers change",
+            "Zhou et al., 2023, Efficient Prompting via Dynamic In-Context Learning",
+            compression_options(
+                "1", true, true,
+                {{"least", Type::integer, "4", 0, 1e9, "examples that always remain, within the budget"},
+                 {"window", Type::integer, "4", 1, 1e9, "examples over which surprise is averaged"},
+                 {"tolerance", Type::number, "0.1", 0, 100,
+                  "how much above its end the surprise may be, as a share of it"}}),
+            Loss::lossy, "src/prompt/dynaicl_test.cc"},
+           make_dynaicl},
           {{"prompt", "semantic_compression",
             "groups sentences by topic and keeps the central ones of each; answers change",
             "Fei et al., 2023, Extending Context Window of Large Language Models via Semantic Compression",

@@ -31,7 +31,7 @@ std::vector<OptionSpec> compression_options(const std::string& rate, bool has_pa
 struct CompressionTask {
   std::vector<char> fixed;        // 1: must remain; includes the question
   TokenRange question;            // count 0: none
-  std::vector<TokenRange> parts;  // of the tokens that may be dropped
+  std::vector<TokenRange> parts;  // parts of the tokens that may be dropped
   int64_t droppable = 0;          // number of these tokens
   int64_t keep = 0;               // number of these tokens that remain at most
 

@@ -18,7 +18,7 @@ namespace millrace {
 
 class Tokenizer;
 
-// What a compressor asks of a model. Memory for it is reserved when the pipeline's models are opened.
+// Services of a model that a compressor asks for. Memory for them is reserved when the pipeline's models are opened.
 enum PromptNeeds : uint32_t {
   kPromptNeedsNothing = 0,
   kNeedsSelfInformation = 1,
@@ -49,14 +49,14 @@ struct PromptView {
   std::span<const std::string> texts;     // the bytes of each token
   std::span<const char> fixed;            // 1: must remain (out of the compressor's scope)
   std::span<const PromptSource> sources;  // empty: all are PromptSource::text
-  const Tokenizer* tokenizer = nullptr;   // of the model that answers; null in tests
+  const Tokenizer* tokenizer = nullptr;   // tokenizer of the model that answers; null in tests
 
   PromptSource source(size_t token) const { return sources.empty() ? PromptSource::text : sources[token]; }
 };
 
 inline constexpr int64_t kWrittenToken = -1;
 
-// What remains of a prompt, in the order in which the model reads it.
+// The rest of a prompt, in the order in which the model reads it.
 struct PromptRest {
   std::vector<int64_t> kept;  // indices of the prompt's tokens; kWrittenToken: a token that the compressor wrote
   std::vector<TokenId> written = {};  // the written tokens, in order

@@ -18,7 +18,7 @@ namespace millrace {
 inline constexpr int64_t kAnyBudget = std::numeric_limits<int64_t>::max();
 
 // "a b|c\n" is the tokens "a", " b", "c" and "\n": words begin at a space or after |; a line break is its own token. A
-// token in [brackets] is fixed. Token ids are given by text, across all prompts.
+// token in [brackets] is fixed. A text has the same token id in all prompts.
 struct WordPrompt {
   std::vector<TokenId> tokens;
   std::vector<std::string> texts;

@@ -20,6 +20,12 @@ void subtract_mean(std::vector<std::vector<float>>& vectors) {
   }
 }
 
+bool is_blank_range(const PromptView& prompt, TokenRange range) {
+  const auto texts = prompt.texts.subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.count));
+  return std::ranges::all_of(
+      texts, [](const std::string& text) { return text.find_first_not_of(" \t\r\n\f\v") == std::string::npos; });
+}
+
 }  // namespace
 
 Result<bool> find_by_part(std::string_view name) {
@@ -33,8 +39,13 @@ std::vector<TokenRange> unit_texts(const PromptView& prompt, const CompressionTa
   std::vector<char> others(task.fixed.size(), 1);
   for (const TokenRange& part : task.parts) {
     std::fill_n(others.begin() + part.first, part.count, char{0});
-    const auto sentences = split_units(prompt.texts, others, TextUnit::sentence);
-    out.insert(out.end(), sentences.begin(), sentences.end());
+    const size_t first = out.size();
+    for (const TokenRange& sentence : split_units(prompt.texts, others, TextUnit::sentence)) {
+      if (out.size() > first && is_blank_range(prompt, sentence))
+        out.back().count += sentence.count;
+      else
+        out.push_back(sentence);
+    }
     std::fill_n(others.begin() + part.first, part.count, char{1});
   }
   return out;

@@ -12,7 +12,8 @@ namespace millrace {
 // Returns true for "part", false for "sentence". Errors: user.
 Result<bool> find_by_part(std::string_view name);
 
-// Returns the sentences of the tokens that may be dropped, or the parts of the task. A sentence does not cross a part.
+// Returns the sentences of the tokens that may be dropped, or the parts of the task. A sentence does not cross a part;
+// blank ones belong to the sentence before them.
 std::vector<TokenRange> unit_texts(const PromptView& prompt, const CompressionTask& task, bool by_part);
 
 // Returns a vector of length 1 for each range of tokens. `center`: the mean of all vectors is subtracted before.

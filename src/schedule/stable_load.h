@@ -22,6 +22,11 @@ class StableLoad {
   static double steady_sum(double streams, double tokens, double interval) { return streams * (tokens + interval) / 2; }
   // Streams that start together for that: streams * interval / tokens.
   static double group_streams(double streams, double tokens, double interval) { return streams * interval / tokens; }
+  // The inverse of steady_sum(): streams at once whose sum rises to `limit`, if each has `length` tokens at its start
+  // and runs for `steps` steps.
+  static double streams_for(double limit, double length, double steps, double interval) {
+    return limit / (length + (steps + interval) / 2);
+  }
 
   explicit StableLoad(int64_t limit) : limit_(limit) {}
   void clear() { streams_.clear(); }
@@ -33,8 +38,8 @@ class StableLoad {
   int64_t sum_at(int64_t at) const;
   // Returns true if the stream may start at step `start`.
   bool fits(int64_t start, int64_t length, int64_t steps) const;
-  // Returns the first step, from 0 on, at which the stream may start: the paper's algorithm 1 for a group of one
-  // stream. If it never fits, the step after the last end, at which it runs alone.
+  // Returns the first step, from 0 on, at which the stream may start. If it never fits, the step after the last end, at
+  // which it runs alone.
   int64_t first_start(int64_t length, int64_t steps) const;
 
  private:

@@ -74,8 +74,8 @@ TEST(StableLoad, FirstStartIsTheEarliestThatFits) {
   }
 }
 
-// With equal streams: R = max over the ends E of E - (limit - sum at E), as in the paper's algorithm 1.
-TEST(StableLoad, FirstStartOfEqualStreamsIsThePapersFormula) {
+// With equal streams: R = max over the ends E of E - (limit - sum at E).
+TEST(StableLoad, FirstStartOfEqualStreamsFollowsFromTheSums) {
   StableLoad load(150);
   load.add(0, 0, 100);
   EXPECT_EQ(load.first_start(0, 100), 50);  // 100 - (150 - 100)
@@ -94,18 +94,27 @@ TEST(StableLoad, AStreamThatNeverFitsRunsBehindAllOthers) {
 using testing::PlannerHarness;
 
 TEST(LoadStabilizing, AdmitsWhatStaysBelowTheLimit) {
-  PlannerHarness harness("load_stabilizing:load=150");
-  harness.wait(1, 10, 0, 60), harness.wait(2, 10, 0, 60), harness.wait(3, 10, 0, 60);
-  EXPECT_EQ(harness.places(), "admit 1 2;");  // three would have 180 tokens at their end
-  harness.clear();
-  harness.run(1, 10, 20, 29, 60), harness.run(2, 10, 20, 29, 60), harness.wait(3, 10, 0, 60);
-  EXPECT_EQ(harness.places(), "");  // 60 + 60 + 40 in 30 steps
-  harness.clear();
-  harness.run(1, 10, 30, 39, 60), harness.run(2, 10, 20, 29, 60), harness.wait(3, 10, 0, 60);
-  EXPECT_EQ(harness.places(), "admit 3;");  // 60 + 50 + 30 in 20 steps, and 60 + 40 in 30
-  harness.clear();
-  harness.run(1, 10, 40, 49, 60), harness.wait(3, 10, 0, 60), harness.wait(4, 100, 0, 141), harness.wait(5, 1, 0, 2);
-  EXPECT_EQ(harness.places(), "admit 3;");  // 5 would fit, but not overtake
+  const char* policy = "load_stabilizing:load=150,interval=50";
+  {
+    PlannerHarness harness(policy);
+    harness.wait(1, 10, 0, 60), harness.wait(2, 10, 0, 60), harness.wait(3, 10, 0, 60);
+    EXPECT_EQ(harness.places(), "admit 1 2;");  // three would have 180 tokens at their end
+  }
+  {
+    PlannerHarness harness(policy);
+    harness.run(1, 10, 20, 29, 60), harness.run(2, 10, 20, 29, 60), harness.wait(3, 10, 0, 60);
+    EXPECT_EQ(harness.places(), "");  // 60 + 60 + 40 in 30 steps
+  }
+  {
+    PlannerHarness harness(policy);
+    harness.run(1, 10, 30, 39, 60), harness.run(2, 10, 20, 29, 60), harness.wait(3, 10, 0, 60);
+    EXPECT_EQ(harness.places(), "admit 3;");  // 60 + 50 + 30 in 20 steps, and 60 + 40 in 30
+  }
+  {
+    PlannerHarness harness(policy);
+    harness.run(1, 10, 40, 49, 60), harness.wait(3, 10, 0, 60), harness.wait(4, 100, 0, 141), harness.wait(5, 1, 0, 2);
+    EXPECT_EQ(harness.places(), "admit 3;");  // 5 would fit, but not overtake
+  }
 }
 
 TEST(LoadStabilizing, AStreamLongerThanTheLimitRunsAlone) {
@@ -114,29 +123,32 @@ TEST(LoadStabilizing, AStreamLongerThanTheLimitRunsAlone) {
   EXPECT_EQ(harness.places(), "admit 1;");
 }
 
-TEST(LoadStabilizing, StartsAreAnIntervalApart) {
-  PlannerHarness harness("load_stabilizing:load=1000,interval=3");
-  harness.wait(1, 10, 0, 20);
+// 355 / (10 + (50 + 10) / 2) = 8.9 streams at once, of which 1.8 start every 10 steps.
+TEST(LoadStabilizing, GroupsStartAtIntervals) {
+  EXPECT_DOUBLE_EQ(StableLoad::streams_for(355, 10, 50, 10), 8.875);
+  EXPECT_DOUBLE_EQ(StableLoad::steady_sum(StableLoad::streams_for(5000, 0, 90, 10), 90, 10), 5000);
+  PlannerHarness harness("load_stabilizing:load=355,interval=10");
+  Sequence& first = harness.wait(1, 10, 0, 60);
+  for (RequestId id = 2; id < 7; ++id) harness.wait(id, 10, 0, 60);
   EXPECT_EQ(harness.places(), "admit 1;");
-  harness.clear();
-  harness.run(1, 10, 1, 10, 20), harness.wait(2, 10, 0, 20);
-  EXPECT_EQ(harness.places(), "");
-  EXPECT_EQ(harness.places(), "");
-  EXPECT_EQ(harness.places(), "admit 2;");
+  harness.waiting.erase(harness.waiting.begin());
+  first.phase = StreamPhase::running;
+  harness.running.push_back(&first);
+  for (int step = 2; step <= 10; ++step) EXPECT_EQ(harness.places(), "") << step;
+  EXPECT_EQ(harness.places(), "admit 2 3;");
 }
 
 // By default half of the KV cache; here 1000 blocks of 16 tokens.
 TEST(LoadStabilizing, TheDefaultLimitIsHalfOfTheCache) {
-  PlannerHarness harness("load_stabilizing");
+  PlannerHarness harness("load_stabilizing:interval=4000");
   harness.wait(1, 10, 0, 4000), harness.wait(2, 10, 0, 4000), harness.wait(3, 10, 0, 4000);
   EXPECT_EQ(harness.places(), "admit 1 2;");
 }
 
 // The sum counts what the predictor expects, and blocks are promised for it.
 TEST(LoadStabilizing, PredictedLengthsCountInPlaceOfTheLimitOfAnswers) {
-  PlannerHarness harness("load_stabilizing:load=100,predictor=constant:tokens=20");
-  harness.wait(1, 10, 0, 1000), harness.wait(2, 10, 0, 1000), harness.wait(3, 10, 0, 1000),
-      harness.wait(4, 10, 0, 1000);
+  PlannerHarness harness("load_stabilizing:load=100,interval=20,predictor=constant:tokens=20");
+  for (RequestId id = 1; id < 5; ++id) harness.wait(id, 10, 0, 1000);
   EXPECT_EQ(harness.places(), "admit 1 2 3;");
   EXPECT_EQ(harness.planner->policy().promise(*harness.waiting.front(), harness.limits), 30);
 }

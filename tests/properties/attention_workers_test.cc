@@ -55,10 +55,10 @@ TEST_P(WorkerModels, SameBitsAsInPlace) {
   }
 }
 
-// Grouped heads; biases and learned positions; norms of heads, and experts; windows; sinks; keys of earlier layers; a
-// mixer next to attention.
+// Grouped heads; one matrix of queries, keys and values; norms of heads, and experts; windows; sinks; keys of earlier
+// layers; a mixer next to attention; gates of attention.
 INSTANTIATE_TEST_SUITE_P(Models, WorkerModels,
-                         ::testing::Values("llama3", "gpt2", "qwen3moe", "gemma3", "gpt_oss", "gemma3n", "falcon_h1",
+                         ::testing::Values("llama3", "phi3", "qwen3moe", "gemma3", "gpt_oss", "gemma3n", "falcon_h1",
                                            "qwen35"));
 
 // Two workers have a KV head each; prompts run in chunks that end within blocks.

@@ -30,6 +30,15 @@ def plain(value):
     return [plain(inner) for inner in value] if isinstance(value, list) else value
 
 
+def runs(pid):
+    """False once the process has ended, even if nobody has asked for its exit status."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            return "(zombie)" not in file.read()
+    except OSError:
+        return False
+
+
 class Cluster:
     def __init__(self, *flags, nodes=3):
         self._said = tempfile.TemporaryFile()
@@ -55,6 +64,7 @@ class Cluster:
                 self.process.kill()
                 self.process.wait()
         self.process.stdout.close()
+        self._said.close()
 
     def connection(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -106,7 +116,7 @@ class Cluster:
 
 def stream(port, path, body, at=None):
     """The events of a stream; `at(n)` is called after the n-th."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", path, json.dumps(body))
         response = connection.getresponse()
@@ -250,7 +260,7 @@ class Nodes(unittest.TestCase):
             cluster.process.wait()
             for pid in pids:
                 for _ in range(600):
-                    if not os.path.exists(f"/proc/{pid}") or "(zombie)" in open(f"/proc/{pid}/status", encoding="utf-8").read():
+                    if not runs(pid):
                         break
                     time.sleep(0.1)
                 else:

@@ -52,7 +52,7 @@ ELSEWHERE = {
 # What the names in the documents are here. The first match of a document's own names counts.
 STORIES, TINY = "models/millrace-stories-1m-draft.gguf", "tests/golden/llama3/model.gguf"
 FILES = {
-    "relu.gguf": "models/millrace-lab-relu-2m.gguf",
+    "relu.gguf": "models/millrace-lab-relu-2m.gguf", "llama-1.1b-q8_0.gguf": STORIES,
     "model.gguf": STORIES, "stories.gguf": STORIES, "1b-q4_0.gguf": STORIES, "large.gguf": "models/millrace-stories-6m.gguf", "mixture.gguf": "models/millrace-lab-experts-2m.gguf",
     "layer.gguf": STORIES, "mha.gguf": STORIES, "1b-128k-q4_0.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
     "small.gguf": STORIES, "gemma.gguf": "tests/golden/gemma3/model.gguf", "mamba.gguf": "tests/golden/mamba/model.gguf",

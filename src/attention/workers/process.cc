@@ -9,11 +9,11 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
-
-extern char** environ;
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -29,6 +29,14 @@ void set_attributes(posix_spawnattr_t& attributes) {
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+}
+
+// The variables that a worker's loader and sanitizers read. Everything else that it needs is in the engine's frames.
+std::vector<std::string> worker_environment() {
+  std::vector<std::string> variables;
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "TMPDIR", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"})
+    if (const char* value = std::getenv(name)) variables.push_back(fmt::format("{}={}", name, value));
+  return variables;
 }
 
 // A duplicate above the child's files, so that setting one of them does not close another.
@@ -69,8 +77,13 @@ Result<WorkerProcess> WorkerProcess::start(const std::string& program, int area,
   std::string name = program, command = "attention-worker", socket_flag = "--socket", area_flag = "--area";
   char* arguments[] = {name.data(),      command.data(), socket_flag.data(), socket_text.data(), area_flag.data(),
                        area_text.data(), nullptr};
+  std::vector<std::string> variables = worker_environment();
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
   WorkerProcess process;
-  const int failed = posix_spawn(&process.pid_, program.c_str(), &actions, &attributes, arguments, environ);
+  const int failed =
+      posix_spawn(&process.pid_, program.c_str(), &actions, &attributes, arguments, environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(child_socket);

@@ -1,6 +1,10 @@
 // Kernels of Int8Matrix for AVX-512 with VNNI. A step multiplies four columns of 32 rows by up to 12 tokens. Weights
 // are the unsigned operand, so that a token's four levels are one broadcast word and its correction is one number.
 #if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <algorithm>

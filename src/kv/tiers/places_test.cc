@@ -18,13 +18,13 @@ namespace {
 
 KvLayout small_layout() { return {find_format("f16"), 4, {{2, 8}, {2, 8}}}; }
 
-void fill_block(KvPool& pool, BlockId block, uint8_t value) {
+void fill_place(KvPool& pool, BlockId block, uint8_t value) {
   for (int64_t layer = 0; layer < std::ssize(pool.layout().layers); ++layer)
     each_run_of(pool, layer, block,
                 [&](uint8_t* row, size_t bytes) { std::memset(row, value + static_cast<int>(layer), bytes); });
 }
 
-bool has_block(KvPool& pool, BlockId block, uint8_t value) {
+bool place_holds(KvPool& pool, BlockId block, uint8_t value) {
   bool same = true;
   for (int64_t layer = 0; layer < std::ssize(pool.layout().layers); ++layer)
     each_run_of(pool, layer, block, [&](const uint8_t* row, size_t bytes) {
@@ -36,8 +36,8 @@ bool has_block(KvPool& pool, BlockId block, uint8_t value) {
 // What every tier has to do with the blocks of one stream.
 void check_tier(KvTier& tier, KvPool& pool) {
   const BlockId a = pool.allocate().value(), b = pool.allocate().value();
-  fill_block(pool, a, 10);
-  fill_block(pool, b, 20);
+  fill_place(pool, a, 10);
+  fill_place(pool, b, 20);
   const int64_t free = tier.free_tokens();
   const std::vector<BlockId> blocks = {a, b};
   const auto ticket = tier.put(blocks, 7);
@@ -45,15 +45,15 @@ void check_tier(KvTier& tier, KvPool& pool) {
   while (tier.poll(*ticket) == TierState::busy) {
   }
   EXPECT_EQ(tier.free_tokens(), free - 7);
-  fill_block(pool, a, 1);
-  fill_block(pool, b, 1);
+  fill_place(pool, a, 1);
+  fill_place(pool, b, 1);
   const std::vector<BlockId> swapped = {b, a};
   ASSERT_TRUE(tier.get(*ticket, swapped).ok());
   while (tier.poll(*ticket) == TierState::busy) {
   }
   EXPECT_EQ(tier.poll(*ticket), TierState::ready);
-  EXPECT_TRUE(has_block(pool, b, 10));
-  EXPECT_TRUE(has_block(pool, a, 20));
+  EXPECT_TRUE(place_holds(pool, b, 10));
+  EXPECT_TRUE(place_holds(pool, a, 20));
   EXPECT_FALSE(tier.get(*ticket, std::span(blocks).first(1)).ok());
   tier.erase(*ticket);
   EXPECT_EQ(tier.free_tokens(), free);
@@ -112,7 +112,7 @@ TEST(Places, TheSsdStoreByName) {
     EXPECT_EQ((*store)->deadline_seconds(), 0.25);
     EXPECT_FALSE((*store)->is_shared());
     const BlockId block = pool.allocate().value();
-    fill_block(pool, block, 40);
+    fill_place(pool, block, 40);
     (*store)->put(chain[0], block, true);
     (*store)->flush();
   }
@@ -123,7 +123,7 @@ TEST(Places, TheSsdStoreByName) {
   const TierTicket ticket = (*again)->load(std::span(chain).first(1), into);
   while ((*again)->poll(ticket).state == TierState::busy) (*again)->wait();
   EXPECT_EQ((*again)->poll(ticket).blocks, 1);
-  EXPECT_TRUE(has_block(pool, into[0], 40));
+  EXPECT_TRUE(place_holds(pool, into[0], 40));
   std::filesystem::remove(path);
 }
 

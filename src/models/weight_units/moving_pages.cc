@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kSmallPage = 4096;                 // units are whole multiples of it
-constexpr int64_t kAreaBytes = 16 * kHugePageBytes;  // allocated at once
-constexpr size_t kRunsForPlace = 8;                  // beyond this, a unit receives new pages
+constexpr int64_t kSmallPage = 4096;                // units are whole multiples of it
+constexpr int64_t kAreaBytes = 4 * kHugePageBytes;  // allocated at once, under the lock of a store
+constexpr size_t kRunsForPlace = 8;                 // beyond this, a unit receives new pages
 
 // Returns true if the system moves a page and keeps its contents (Linux 5.7).
 bool system_moves_pages() {

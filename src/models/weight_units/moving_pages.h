@@ -6,8 +6,8 @@
 //   pages          A        B                              unit 0 is freed, unit 2 takes its pages:
 //   pages                   B        A
 //
-// Pages are allocated as huge ones where the system has them, in areas of up to 32 MiB. Units begin anywhere, so that
-// pages move as small ones, but 2 MiB at a time stay together in memory, and a read has few parts.
+// Pages are allocated as huge ones where the system has them, in areas of 8 MiB or of a unit. Units begin
+// anywhere, so that pages move as small ones, but 2 MiB at a time stay together in memory, and a read has few parts.
 //
 // If the system refuses to move pages, they are freed and allocated again. In both cases units never have more than
 // `capacity` bytes. Not thread-safe.

@@ -23,8 +23,8 @@ class ReadDepth {
 
  private:
   static constexpr std::array<int64_t, 4> kCandidates = {4, 8, 16, 32};
-  static constexpr int64_t kSettleBytes = int64_t{32} << 20;  // read before a candidate counts
-  static constexpr int64_t kTrialBytes = int64_t{64} << 20;
+  static constexpr int64_t kSettleBytes = int64_t{16} << 20;  // read before a candidate counts
+  static constexpr int64_t kTrialBytes = int64_t{48} << 20;
 
   const int64_t given_;
   int64_t now_;

@@ -58,7 +58,8 @@ class SelectiveContext final : public PromptCompressor {
     int64_t most = std::min(budget, options_.most), left = std::ssize(prompt.tokens);
     if (by_tokens) {
       const auto free = static_cast<double>(std::ranges::count(fixed, char{0}));
-      most = std::min(most, left - static_cast<int64_t>(std::llround((1 - options_.rate) * free)));
+      most =
+          std::min(most, left - static_cast<int64_t>(free) + static_cast<int64_t>(std::llround(options_.rate * free)));
     }
     std::vector<char> dropped(prompt.tokens.size());
     const std::vector<size_t> order = by_information(units, scores);

@@ -125,8 +125,9 @@ void StreamedKeys::before_keys(const Batch& batch, int64_t layer) {
 
 void StreamedKeys::save(int64_t layer) {
   if (std::exchange(saved_[static_cast<size_t>(layer)], 1) || written_.empty()) return;
-  file_->write(layer, written_);
-  join_blocks(turn_of(layer).blocks, written_);
+  Turn& turn = turn_of(layer);
+  turn.transfer = file_->write(layer, written_);  // the next layer of the turn waits before it stores keys
+  join_blocks(turn.blocks, written_);
 }
 
 void StreamedKeys::before_attention(const AttentionInput& input) {

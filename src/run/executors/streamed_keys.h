@@ -47,7 +47,7 @@ class StreamedKeys final : public KeyStager {
   struct Turn {
     int64_t layer = -1;
     std::vector<BlockId> blocks = {};  // ascending
-    LayerFile::Transfer transfer = 0;  // the last read
+    LayerFile::Transfer transfer = 0;  // the last read or write
   };
   using Blocks = std::vector<BlockId>;
 

@@ -56,8 +56,8 @@ constexpr Machine kMachines[] = {
      R"({"kind": "analytic", "flop_per_token": 25.7e9, "flop_per_pair": 0.819e6, "flops": 0.312e15, "flop_efficiency": 0.55,
          "weight_bytes": 26e9, "kv_bytes_per_token": 819200, "bandwidth": 1.56e12, "bandwidth_efficiency": 0.7,
          "step_overhead": 0.002, "seconds_per_token": 0, "swap_bandwidth": 25e9})"},
-    // FastDecode's machines (He and Zhai, 2024): one A10 (125 TFLOP/s of f16, 600 GB/s, 24 GB), alone and with nodes of
-    // two Epyc 7452 (205 GB/s of memory each) on 100 Gb/s. Rows: queries, keys and values of f32.
+    // After FastDecode's machines (He and Zhai, 2024): one A10 (125 TFLOP/s of f16, 600 GB/s, 24 GB), alone and with
+    // nodes of two Epyc (8 channels of DDR4-3200, 205 GB/s each) on 100 Gb/s. Rows: queries, keys and values of f32.
     {"llama-7b-a10",
      R"({"kind": "analytic", "flop_per_token": 13.2e9, "flop_per_pair": 0.524e6, "flops": 125e12, "flop_efficiency": 0.55,
          "weight_bytes": 13.5e9, "kv_bytes_per_token": 524288, "bandwidth": 600e9, "bandwidth_efficiency": 0.7,

@@ -1,7 +1,10 @@
-// Streams start at intervals, so that the sum of the lengths of running streams stays even (He and Zhai, 2024,
-// "FastDecode", section 4.2): schedule/stable_load.h. In order of arrival; a stream that does not fit holds back those
-// after it. The schedule is computed again in every step from the streams that run, so that answers which end early
-// make room at once.
+// Streams start in groups at intervals, so that the sum of the lengths of running streams stays even (He and Zhai,
+// 2024, "FastDecode", section 4.2): schedule/stable_load.h. The size of a group follows from the limit and from the
+// expected length of the first waiting stream. A stream of the group starts if the sum stays within the limit at all
+// later ends. In order of arrival; a stream that does not fit holds back those after it. The schedule is computed again
+// in every step from the streams that run, so that answers which end early make room at once.
+#include <cmath>
+
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 #include "schedule/predictor.h"
@@ -17,19 +20,17 @@ class LoadStabilizing final : public SchedulerPolicy {
 
   void rank(std::vector<const Sequence*>& queue, const ScheduleView& view) override {
     ++step_;
+    StableLoad load(load_ > 0 ? load_ : view.limits.total_blocks * view.limits.block_tokens / 2);
+    begin_group(*queue.front(), load.limit());
+    for (const Sequence* stream : view.running) add(*stream, load);
     size_t starts = 0;
-    if (view.running.empty() || step_ >= next_start_) {
-      StableLoad load(load_ > 0 ? load_ : view.limits.total_blocks * view.limits.block_tokens / 2);
-      for (const Sequence* stream : view.running) add(*stream, load);
-      while (starts < queue.size()) {
-        const Sequence& stream = *queue[starts];
-        const bool alone = view.running.empty() && starts == 0;  // a stream longer than the limit runs alone
-        if (!alone && !load.fits(0, stream.size(), steps_of(stream))) break;
-        add(stream, load);
-        ++starts;
-      }
+    for (; starts < queue.size(); ++starts) {
+      const Sequence& stream = *queue[starts];
+      const bool alone = view.running.empty() && starts == 0;  // a stream longer than the limit runs alone
+      if (!alone && (credit_ < 1 || !load.fits(0, stream.size(), steps_of(stream)))) break;
+      credit_ = std::max(0.0, credit_ - 1);
+      add(stream, load);
     }
-    if (starts > 0) next_start_ = step_ + interval_;
     queue.resize(starts);
   }
   void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
@@ -46,6 +47,16 @@ class LoadStabilizing final : public SchedulerPolicy {
   }
 
  private:
+  // Every interval, as many streams may start as keep the sum even; fractions of a stream add up.
+  void begin_group(const Sequence& next, int64_t limit) {
+    if (step_ < next_group_) return;
+    const auto steps = static_cast<double>(std::max<int64_t>(1, steps_of(next)));
+    const double interval = interval_ > 0 ? static_cast<double>(interval_) : std::max(1.0, std::floor(steps / 32));
+    const double streams =
+        StableLoad::streams_for(static_cast<double>(limit), static_cast<double>(next.size()), steps, interval);
+    credit_ = std::min(credit_, 1.0) + StableLoad::group_streams(streams, steps, interval);
+    next_group_ = step_ + static_cast<int64_t>(interval);
+  }
   // Steps that the stream has left: one a token.
   int64_t steps_of(const Sequence& stream) const {
     const int64_t most = std::max<int64_t>(0, stream.max_total - stream.size());
@@ -57,7 +68,8 @@ class LoadStabilizing final : public SchedulerPolicy {
 
   int64_t load_, interval_;
   std::unique_ptr<Predictor> predictor_;  // null: answers have max_tokens
-  int64_t step_ = 0, next_start_ = 0;
+  int64_t step_ = 0, next_group_ = 0;
+  double credit_ = 0;  // streams of the present group that may still start
 };
 
 }  // namespace

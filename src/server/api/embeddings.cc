@@ -15,7 +15,7 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Vectors = TextVectors;
+using Vectors = EmbeddedTexts;
 
 // One request, as read from its body.
 struct EmbeddingRequest : TextTokens {

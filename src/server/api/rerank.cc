@@ -133,7 +133,7 @@ Wrong add_alone(const ServedModel& served, const Limits& limits, const char* fie
 }
 
 // The score of each compared text, in order.
-std::vector<double> scores_of(const RankRequest& request, TextVectors& vectors) {
+std::vector<double> scores_of(const RankRequest& request, EmbeddedTexts& vectors) {
   std::vector<double> out;
   if (request.head) {
     for (const auto& hidden : vectors) out.push_back(request.head->score(hidden, request.activated));
@@ -161,7 +161,7 @@ Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, RankR
   request.model = call.served().name();
   const auto shared = std::make_shared<RankRequest>(std::move(request));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), pooling, shared->prompt_tokens,
-                     [shared, write](TextVectors& vectors) { return write(*shared, scores_of(*shared, vectors)); });
+                     [shared, write](EmbeddedTexts& vectors) { return write(*shared, scores_of(*shared, vectors)); });
 }
 
 // Returns the pooling that gives the row that the head reads.

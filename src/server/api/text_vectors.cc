@@ -111,7 +111,7 @@ Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* 
 }
 
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
-                  Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write) {
+                  Pooling pooling, int64_t prompt_tokens, std::function<Json(EmbeddedTexts&)> write) {
   Service& service = call.service;
   EmbeddingWorker::Work work{.texts = std::move(texts),
                              .pooling = pooling,
@@ -124,7 +124,7 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
   work.done = [&service, &dialect, exchange, use, keep_alive = call.params.served, write = std::move(write),
-               share = work.share, headers = service.headers(call.request)](Result<TextVectors> vectors) {
+               share = work.share, headers = service.headers(call.request)](Result<EmbeddedTexts> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, reading_error(vectors.error(), share), headers));
     Json out = write(*vectors);
     if (Json engine = reading_choices(*keep_alive); out.is_object() && !engine.empty())

@@ -7,7 +7,7 @@
 namespace millrace {
 
 using Wrong = std::optional<ApiError>;
-using TextVectors = EmbeddingWorker::Vectors;
+using EmbeddedTexts = EmbeddingWorker::Vectors;
 
 inline constexpr size_t kMaxTexts = 2048;  // per request
 
@@ -33,7 +33,7 @@ ApiError too_many_tokens(const char* field, const std::string& what, int64_t cou
 // Embeds the texts and replies on the exchange with the JSON that `write` creates from the vectors, which are not
 // normalized. The tokens are charged to the request's key.
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
-                  Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write);
+                  Pooling pooling, int64_t prompt_tokens, std::function<Json(EmbeddedTexts&)> write);
 
 // The prefix of the task that `field` names, or of the model's default task (prompt/task_prefixes.h).
 Wrong read_prefix(const ServedModel& served, const char* field, const std::optional<std::string>& task,

@@ -26,7 +26,7 @@ struct AskedPrompt {
   std::string text;  // used if there are no tokens
   std::vector<TokenId> tokens;
   bool add_special = true;            // put the tokenizer's start token before the text
-  std::vector<PromptSource> sources;  // of the tokens, for compressors; empty: all are PromptSource::text
+  std::vector<PromptSource> sources;  // one for each token, for compressors; empty: all are PromptSource::text
   // Rows of the embedding table, in place of text and tokens; null: none.
   std::shared_ptr<const std::vector<float>> rows = nullptr;
 };

@@ -112,7 +112,7 @@ Result<std::vector<std::vector<float>>> PromptWorker::embed(Engine& engine,
                                                             std::span<const std::vector<TokenId>> texts) const {
   std::vector<PromptRead> reads;
   std::vector<std::shared_ptr<MeanReader>> readers;
-  const auto most = static_cast<size_t>(std::min(TextVectors::kMaxTokens, engine.longest_kept()));
+  const auto most = static_cast<size_t>(std::min(TextEmbedder::kMaxTokens, engine.longest_kept()));
   for (const std::vector<TokenId>& text : texts) {
     const size_t count = std::min(text.size(), most);
     readers.push_back(std::make_shared<MeanReader>(count, model_->parts().model->spec().width));

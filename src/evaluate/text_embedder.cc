@@ -1,4 +1,4 @@
-#include "evaluate/text_vectors.h"
+#include "evaluate/text_embedder.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-Result<std::unique_ptr<TextVectors>> TextVectors::create(std::shared_ptr<const LanguageModel> model, int threads) {
+Result<std::unique_ptr<TextEmbedder>> TextEmbedder::create(std::shared_ptr<const LanguageModel> model, int threads) {
   const LanguageModel::Parts& parts = model->parts();
   if (!parts.tokenizer) return Error::unsupported(fmt::format("{} has no tokenizer", parts.files->path));
   Pooling pooling = Pooling::mean;
@@ -17,12 +17,12 @@ Result<std::unique_ptr<TextVectors>> TextVectors::create(std::shared_ptr<const L
   }
   const int64_t context = std::min(kMaxTokens, parts.model->context());
   MILLRACE_TRY(VectorHead head, VectorHead::read(*parts.files, parts.model->spec().width));
-  auto out = std::unique_ptr<TextVectors>(new TextVectors(model, pooling, std::move(head)));
+  auto out = std::unique_ptr<TextEmbedder>(new TextEmbedder(model, pooling, std::move(head)));
   MILLRACE_TRY(out->embedder_, Embedder::create(std::move(model), {.threads = threads, .context = context}));
   return out;
 }
 
-Result<std::vector<std::vector<float>>> TextVectors::of_texts(std::span<const std::string> texts) {
+Result<std::vector<std::vector<float>>> TextEmbedder::of_texts(std::span<const std::string> texts) {
   std::vector<std::vector<TokenId>> tokens;
   for (const std::string& text : texts) {
     MILLRACE_TRY(tokens.emplace_back(), model_->encode(text));
@@ -31,7 +31,7 @@ Result<std::vector<std::vector<float>>> TextVectors::of_texts(std::span<const st
   return of_tokens(tokens);
 }
 
-Result<std::vector<std::vector<float>>> TextVectors::of_tokens(std::span<const std::vector<TokenId>> texts) {
+Result<std::vector<std::vector<float>>> TextEmbedder::of_tokens(std::span<const std::vector<TokenId>> texts) {
   std::vector<std::vector<TokenId>> cut(texts.begin(), texts.end());
   for (auto& text : cut) text.resize(std::min(text.size(), static_cast<size_t>(embedder_->context())));
   std::vector<std::vector<float>> out(texts.size());

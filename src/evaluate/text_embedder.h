@@ -1,4 +1,4 @@
-// TextVectors: embeds short texts with a model file that is opened once, for prompt compressors. A vector is what the
+// TextEmbedder: embeds short texts with a model file that is opened once, for prompt compressors. A vector is what the
 // file declares (pooling, dense layers), or the mean of the final hidden states, normalized. Not thread-safe.
 #pragma once
 
@@ -12,13 +12,14 @@
 
 namespace millrace {
 
-class TextVectors {
+class TextEmbedder {
  public:
-  static constexpr int64_t kMaxTokens = 512;  // of a text, from its beginning; fewer for models with a shorter context
+  static constexpr int64_t kMaxTokens =
+      512;  // tokens of a text, from its beginning; fewer for models with a shorter context
 
   // Charges the embedder to the model's accounts. `threads`: 0: all cores. Errors: those of Embedder::create,
   // model_pooling() and VectorHead::read(), unsupported (no tokenizer).
-  static Result<std::unique_ptr<TextVectors>> create(std::shared_ptr<const LanguageModel> model, int threads);
+  static Result<std::unique_ptr<TextEmbedder>> create(std::shared_ptr<const LanguageModel> model, int threads);
 
   // Returns a vector of length 1 for each text. Errors: those of Embedder::run.
   Result<std::vector<std::vector<float>>> of_texts(std::span<const std::string> texts);
@@ -26,7 +27,7 @@ class TextVectors {
   Result<std::vector<std::vector<float>>> of_tokens(std::span<const std::vector<TokenId>> texts);
 
  private:
-  TextVectors(std::shared_ptr<const LanguageModel> model, Pooling pooling, VectorHead head)
+  TextEmbedder(std::shared_ptr<const LanguageModel> model, Pooling pooling, VectorHead head)
       : model_(std::move(model)), pooling_(pooling), head_(std::move(head)) {}
 
   std::shared_ptr<const LanguageModel> model_;
