@@ -204,7 +204,7 @@ TEST(NeuronFit, SaysWhatIsWrong) {
   EXPECT_CONTAINS(failure("llama", 500, {.context = 32}), "millrace compress --pass relufy makes a model with ReLU");
   EXPECT_CONTAINS(failure("llama_relu", 500, {.context = 32, .rank = 33}),
                   "rank: 33 is more than the model's width, 32");
-  EXPECT_CONTAINS(failure("llama_relu", 70, {.context = 32}), "at least 4 are needed");
+  EXPECT_CONTAINS(failure("llama_relu", 70, {.context = 32, .rank = 8}), "at least 4 are needed");
 }
 
 }  // namespace
