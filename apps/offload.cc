@@ -144,7 +144,9 @@ void print_plan(const OffloadPlan& plan, const PlanFlags& flags) {
 Result<int> run_plan(const PlanFlags& given) {
   PlanFlags flags = given;
   if (flags.model.memory.empty()) return Error::user("offload plan: give the memory, such as --memory 4G");
-  MILLRACE_TRY(const int64_t budget, parse_bytes(flags.model.memory));
+  const auto parsed = parse_bytes(flags.model.memory);
+  if (!parsed.ok()) return Error{parsed.error().kind, "--memory: " + parsed.error().message};
+  const int64_t budget = *parsed;
   if (flags.generated < 1 || flags.generated >= flags.context)
     return Error::user(fmt::format("--generated: must be from 1 to {}, less than --context, got {}", flags.context - 1,
                                    flags.generated));

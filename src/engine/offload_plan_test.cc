@@ -72,8 +72,8 @@ class OffloadPlans : public ::testing::Test {
 };
 
 TEST_F(OffloadPlans, PredictTheBytesThatAStepReads) {
-  for (const char* name : {"llama", "mamba"}) {
-    const std::string path = copy_of(std::string("tests/golden/") + name + "/model.gguf");
+  for (const char* name : {"millrace-stories-6m", "millrace-lab-experts-2m"}) {
+    const std::string path = copy_of(std::string("models/") + name + ".gguf");
     const OffloadSubject subject = subject_of(path);
     const int64_t all = subject.places.bytes();
     for (const std::string& text :

@@ -64,22 +64,27 @@ TEST(PromptMembersInServer, TheEngineScoresAsAScorerDoes) {
 
 TEST(PromptMembersInServer, ToolResultsAreShortenedWithinTheirMessages) {
   const auto model = templated_model(
-      "{% for t in tools %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<<{{ m.role }}>> {{ m.content }} "
-      "<<end>>{% endfor %}<<answer>>");
+      "{% for t in tools %}[{{ t.function.name }}]<tool_call>{\"name\": x, \"arguments\": y}</tool_call>{% endfor %}"
+      "{% for m in messages %}<<{{ m.role }}>> {{ m.content }}{% for c in m.tool_calls %}<tool_call>{\"name\": "
+      "{{ c.function.name }}}</tool_call>{% endfor %} <<end>>{% endfor %}<<answer>>");
   LiveServer live(ServiceOptions{}, HttpLimits{}, EngineOptions{}, nullptr, model);
   const Json tool = {{"type", "function"}, {"function", {{"name", "find"}, {"parameters", {{"type", "object"}}}}}};
+  const Json call = {{"id", "one"}, {"type", "function"}, {"function", {{"name", "find"}, {"arguments", "{}"}}}};
   const auto asked = [&](const std::string& use) {
     Json body = {{"max_tokens", 2},
                  {"tools", {tool}},
                  {"messages",
                   {{{"role", "system"}, {"content", "Be kind.\nUse what the tools found."}},
                    {{"role", "user"}, {"content", "Look for the dog."}},
-                   {{"role", "tool"}, {"content", kPages}},
+                   {{"role", "assistant"}, {"content", ""}, {"tool_calls", {call}}},
+                   {{"role", "tool"}, {"tool_call_id", "one"}, {"content", kPages}},
                    {{"role", "user"}, {"content", "What is it called?"}}}}};
     if (!use.empty()) body["millrace"] = {{"use", {"prompt=" + use}}};
     return post(live.port(), "/v1/chat/completions", body.dump());
   };
-  const int64_t whole = asked("").json()["usage"]["prompt_tokens"];
+  const Response plain = asked("");
+  ASSERT_EQ(plain.status, 200) << plain.body;
+  const int64_t whole = plain.json()["usage"]["prompt_tokens"];
   const auto page_tokens = std::ssize(model->encode(kPages).value());
   for (const auto& entry : prompt_compressors().entries()) {
     if (!make_prompt_compressor(entry.info.name).ok()) continue;

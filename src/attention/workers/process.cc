@@ -82,8 +82,7 @@ Result<WorkerProcess> WorkerProcess::start(const std::string& program, int area,
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
   WorkerProcess process;
-  const int failed =
-      posix_spawn(&process.pid_, program.c_str(), &actions, &attributes, arguments, environment.data());
+  const int failed = posix_spawn(&process.pid_, program.c_str(), &actions, &attributes, arguments, environment.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(child_socket);

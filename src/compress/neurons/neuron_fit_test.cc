@@ -143,8 +143,8 @@ class ModelCopy {
   ScratchModel file_;
 };
 
-double loss_of(const std::string& path, const std::string& weights, const std::vector<TokenId>& tokens,
-               std::span<const ScoreWindow> windows) {
+double text_loss(const std::string& path, const std::string& weights, const std::vector<TokenId>& tokens,
+                 std::span<const ScoreWindow> windows) {
   auto model = LanguageModel::load(path, {.threads = 2, .context = 64, .weights = weights});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   auto scorer = Scorer::create(*model, {.threads = 2, .context = 64});
@@ -186,10 +186,10 @@ TEST(NeuronFit, ReportsTheLossesOfPassesWithItsFile) {
   auto windows = chunk_windows(std::ssize(tokens), 64);
   for (ScoreWindow& window : windows) window.first_scored = 1;
   const auto last = std::span(windows).subspan(6);
-  EXPECT_EQ(loss_of(copy.path(), "resident", tokens, last), fit->loss);
-  EXPECT_EQ(loss_of(copy.path(), "powerinfer:file=" + neurons, tokens, last), fit->loss);
-  EXPECT_EQ(loss_of(copy.path(), "powerinfer:predictor=file,file=" + neurons, tokens, last), fit->predicted_loss);
-  EXPECT_EQ(loss_of(copy.path(), "llm_in_flash:predictor=file,window=2,file=" + neurons, tokens, last),
+  EXPECT_EQ(text_loss(copy.path(), "resident", tokens, last), fit->loss);
+  EXPECT_EQ(text_loss(copy.path(), "powerinfer:file=" + neurons, tokens, last), fit->loss);
+  EXPECT_EQ(text_loss(copy.path(), "powerinfer:predictor=file,file=" + neurons, tokens, last), fit->predicted_loss);
+  EXPECT_EQ(text_loss(copy.path(), "llm_in_flash:predictor=file,window=2,file=" + neurons, tokens, last),
             fit->predicted_loss);
 }
 
@@ -204,7 +204,7 @@ TEST(NeuronFit, SaysWhatIsWrong) {
   EXPECT_CONTAINS(failure("llama", 500, {.context = 32}), "millrace compress --pass relufy makes a model with ReLU");
   EXPECT_CONTAINS(failure("llama_relu", 500, {.context = 32, .rank = 33}),
                   "rank: 33 is more than the model's width, 32");
-  EXPECT_CONTAINS(failure("llama_relu", 70, {.context = 32}), "at least 4 are needed");
+  EXPECT_CONTAINS(failure("llama_relu", 70, {.context = 32, .rank = 8}), "at least 4 are needed");
 }
 
 }  // namespace
