@@ -309,7 +309,7 @@ void add_router_flags(CLI::App* command, RouterFlags& flags) {
   command->add_option("--port", flags.http.port, "Port; 0: any free port")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  command->add_option("--route", flags.route, "Which node a request goes to. " + listed)
+  command->add_option("--route", flags.route, "How the node of a request is chosen. " + listed)
       ->capture_default_str()
       ->check(CLI::IsMember(names));
   command->add_option("--api-key-file", flags.key_file, "File with API keys of clients, one per line");

@@ -23,7 +23,7 @@ struct ForwardCounts {
   std::atomic<int64_t> requests{0}, answered{0}, failed{0}, restarted{0}, cancelled{0};
 };
 
-// What the forwards of a router share.
+// Members of a router that all its forwards use.
 struct ForwardShared {
   boost::asio::io_context& io;
   NodeTable& nodes;
@@ -37,10 +37,10 @@ struct ForwardShared {
 struct ForwardedRequest {
   NodeRequest request;
   const Dialect* dialect = nullptr;
-  std::string ping;  // of the format of its streams; "": none
+  std::string ping;  // bytes that keep its streams open; "": none
   std::vector<uint64_t> prefix;
   uint64_t session = 0, number = 0;
-  HttpHeaders headers;  // of the answer
+  HttpHeaders headers;  // headers of the answer, in addition to the node's
 };
 
 void begin_forward(const ForwardShared& shared, ForwardedRequest request, const Exchange& exchange);

@@ -1,5 +1,5 @@
-// Routes: which node a request goes to. One record each in route.cc. A route sees the nodes that may be chosen, and
-// what the router knows of the request before any model has read it.
+// Route: chooses the node of a request. One record each in route.cc. A route sees the nodes that may be chosen, and the
+// parts of the request that the router reads.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ class PrefixMemory {
   const size_t most_;
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> nodes_;  // by digest
-  std::deque<uint64_t> order_;                                 // of arrival
+  std::deque<uint64_t> order_;                                 // digests in order of arrival
 };
 
 struct RouteInput {
   std::span<const NodeView> nodes;  // that may be chosen; at least one
   std::span<const uint64_t> prefix;
   uint64_t session = 0;  // digest of what the requests of a conversation have in common; 0: unknown
-  uint64_t number = 0;   // of the request
+  uint64_t number = 0;   // number of the request, from 0
   const PrefixMemory* memory = nullptr;
 };
 

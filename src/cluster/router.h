@@ -1,13 +1,13 @@
-// ClusterRouter: one address for several nodes that serve the same models. A request goes to a node that its Route
-// chooses. If the node is lost before the answer is complete, another one computes the same answer, because same
-// request, same bits; the client sees time pass, and nothing else. What makes an answer differ between nodes (its id,
-// its time, a seed that the client did not give) is chosen by the router and sent along
+// ClusterRouter: one address for several nodes that serve the same models. A Route chooses the
+// node of a request. If the node is lost before the answer is complete, another one computes the same answer, because
+// same request, same bits; the client sees time pass, and nothing else. The values by which two answers would differ
+// (the id, the time, a seed that the client did not give) are chosen by the router and sent along
 // (server/generation/answer_identity.h).
 //
 //   client --HTTP--> HttpServer --> Forward (one for each request) --NodeCall--> node
 //                                     NodeTable: health of the nodes       EventRelay: what the client has received
 //
-// Passes on what needs no state of a node: generation, embeddings, ranking, tokenizing, lists of models. Files,
+// Passes on requests that need no state of a node: generation, embeddings, ranking, tokenizing, lists of models. Files,
 // batches, stored responses and the management of models are refused by name. Thread-safe.
 #pragma once
 
@@ -29,7 +29,7 @@ struct RouterOptions {
   const Route* route = &routes().front();
   double wait_seconds = 30;  // that a request waits while no node is ready
   int most_losses = 3;       // nodes that a request may lose before it fails: it may be what ends them
-  std::vector<ApiKey> keys;  // of clients; none: everything is allowed
+  std::vector<ApiKey> keys;  // keys of clients; none: everything is allowed
 };
 
 class ClusterRouter {

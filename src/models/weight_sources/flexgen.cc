@@ -186,7 +186,7 @@ Result<FlexgenPlan> best_block(const WeightPlaces& places, const FlexgenProblem&
   return *std::move(best);
 }
 
-// The best plan of up to `ahead` layers that are read ahead, or of just as many if the option is given.
+// The best plan of up to `ahead` layers that are read ahead, or of `ahead` alone where the option is set.
 Result<FlexgenPlan> plan_flexgen(const WeightPlaces& given, const OptionValues& options, int64_t limit,
                                  int64_t chunk = 512) {
   const std::string& keys = options.text("keys");
