@@ -125,7 +125,9 @@ TEST(Compare, RefusesEveryOptionThatNamesAFile) {
       const std::string with = fmt::format("{}={}:{}=some.bin", info.family, info.name, option.name);
       const Response answer = post(live.port(), "/compare", body(with));
       EXPECT_EQ(answer.status, 400) << with;
-      EXPECT_NE(answer.body.find("names a file"), std::string::npos) << with << ": " << answer.body;
+      // All of the family `weights` is refused, because its members write a packed cache.
+      const char* why = info.family == "weights" ? "this family writes a file" : "names a file";
+      EXPECT_NE(answer.body.find(why), std::string::npos) << with << ": " << answer.body;
       ++tried;
     }
   }
