@@ -116,8 +116,8 @@ inline void add_pattern_choices(std::vector<MemberChoice>& out) {
   };
   for (const PatternTexts& one : pattern_texts()) add(one.some.empty() ? one.all : one.some);
   add("quest:block=16,top=2,phase=decode");
-  for (const std::string text :
-       {"fused:parts=none", "shared_prefix", "unified_max", "by_shape", "gemv", "npu:chunk=16,pruned=0.5"})
+  for (const std::string text : {"fused:parts=none", "shared_prefix", "unified_max", "by_shape", "gemv",
+                                 "npu:chunk=16,pruned=0.5", "fastdecode:count=1"})
     out.push_back({"kernel", text, [text](EngineOptions& o) { o.kernels.push_back(text); }});
   expect_all_chosen(kernel_switches(), out, "kernel", {"padded_experts"});  // never of an engine
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "kv/staged_layers.h"
 #include "kv/tiers/layer_file.h"
 
 namespace millrace {
@@ -28,6 +29,8 @@ int64_t streamed_cost(const KvLayout& layout, const EngineMemory& memory, KvPool
 Result<int64_t> plan_streamed_blocks(const KvLayout& layout, const KeyStreamOptions& options,
                                      const MemoryAccounts& accounts, const StreamedTokens& tokens, EngineMemory& memory,
                                      KvPoolOptions& places) {
+  if (std::ranges::none_of(layer_turns(layout), [](int8_t turn) { return turn >= 0; }))
+    return Error::unsupported("KV tier disk: no layer of the model keeps keys and values of tokens; omit the tier");
   if (options.memory == 0 && accounts.budget() == 0)
     return Error::user("KV tier disk: how much memory may keys take? Give memory=BYTES, or a budget (--memory)");
   int64_t limit = options.memory > 0 ? options.memory : INT64_MAX;

@@ -30,6 +30,16 @@ PlannedStream plan_stream(int64_t memory, int64_t budget, const StreamedTokens& 
   return {*blocks, places.resident, other.swap};
 }
 
+TEST(StreamedBlocks, ModelsWithoutKeysAreRefused) {
+  EngineMemory other;
+  KvPoolOptions places;
+  const auto blocks =
+      plan_streamed_blocks({.format = find_format("f32"), .block_tokens = 16}, {.folder = "/", .memory = 1 << 20},
+                           *std::make_shared<MemoryAccounts>(0), {100, 100}, other, places);
+  ASSERT_FALSE(blocks.ok());
+  EXPECT_EQ(blocks.error().kind, ErrorKind::unsupported);
+}
+
 TEST(StreamedBlocks, TheMostBlocksThatFitAreResident) {
   const KvLayout layout = ten_layers();
   const int64_t buffers = LayerFile::memory(layout, 1000, 0);
