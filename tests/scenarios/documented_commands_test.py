@@ -34,6 +34,7 @@ ELSEWHERE = {
     "exactness --url http://127.0.0.1:11434": "another engine's server: cli_Exactness",
     "train-lab": "minutes of training: learn_test",
     "models.toml": "a file that serving-models.md shows: server_Settings",
+    "millrace cluster": "several servers: cluster_Nodes",
     "completion": "writes into the home folder: ops_Printed",
     "man -l": "a pager: ops_Printed",
     "replay --recording": "a recording: ops_Replay",
