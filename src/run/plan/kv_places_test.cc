@@ -27,7 +27,7 @@ TEST(KvPlaces, TextsOfShortFlags) {
 }
 
 TEST(KvPlaces, Errors) {
-  EXPECT_EQ(choose_tier("tape").error().message, "KV tier: unknown 'tape'; available: memory");
+  EXPECT_EQ(choose_tier("tape").error().message, "KV tier: unknown 'tape'; available: memory, disk");
   EXPECT_EQ(choose_tier("memory:tokens=-1").error().message.find("KV tier memory: tokens: must be between 0 and"), 0u);
   EXPECT_EQ(choose_store("ssd:path=a,fetch=0.5").error().message,
             "KV store: to fetch a part of a prompt its blocks must be in order of importance");
