@@ -175,7 +175,8 @@ class Answers(unittest.TestCase):
         whole = [{"role": "user", "content": "".join(texts) + messages[0]["content"]}]
         tokens = model.tokenize(model.render_chat(whole))
         answer = list(engine.submit(messages=messages, document=texts, temperature=0, max_tokens=8))
-        self.assertEqual(answer[-1].prompt_tokens, len(tokens))  # these documents end where tokens do
+        # Documents are tokenized apart, so that a token at each border may be another one.
+        self.assertAlmostEqual(answer[-1].prompt_tokens, len(tokens), delta=len(texts))
         self.assertEqual(tokens_of(engine.submit(messages=whole, temperature=0, max_tokens=8)),
                          tokens_of(answer))
 
