@@ -302,6 +302,7 @@ Result<std::unique_ptr<ClusterRouter>> ClusterRouter::start(RouterOptions option
   return router;
 }
 
+// Requests that have not ended lie in `io` with their connections, whose destructors use the HTTP server.
 ClusterRouter::~ClusterRouter() {
   if (http_) http_->stop();
   if (!state_) return;
@@ -309,6 +310,7 @@ ClusterRouter::~ClusterRouter() {
   state_->stay.reset();
   state_->io.stop();
   for (std::thread& thread : state_->threads) thread.join();
+  state_.reset();
   http_.reset();
 }
 
