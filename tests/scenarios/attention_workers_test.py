@@ -128,9 +128,13 @@ class Faults(unittest.TestCase):
             self.assertEqual(len(fresh), 2)
             self.assertFalse(set(fresh) & set(workers))
             # A worker that ends while no stream runs costs none.
-            os.kill(fresh[1], signal.SIGKILL)
-            self.assertEqual(self.ask(server), (200, wanted))
             pid = server.process.pid
+            os.kill(fresh[1], signal.SIGKILL)
+            for _ in range(200):  # the system closes its connection when it has ended
+                if fresh[1] not in workers_of(pid):
+                    break
+                time.sleep(0.05)
+            self.assertEqual(self.ask(server), (200, wanted))
         for _ in range(200):
             if not workers_of(pid):
                 break
