@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "attention/workers/workers.h"
+#include "base/system.h"
 #include "models/model_runner.h"
 #include "properties/stream_bits.h"
 
@@ -14,6 +15,12 @@ namespace millrace {
 namespace {
 
 using namespace testing;
+
+// Workers are processes of the program, which not every build of these tests has.
+bool has_program() { return std::filesystem::exists(std::filesystem::path(program_path()).parent_path() / "millrace"); }
+
+#define MILLRACE_NEEDS_PROGRAM() \
+  if (!has_program()) GTEST_SKIP() << "the program millrace is not next to this one"
 
 EngineOptions with_workers(const std::string& how, EngineOptions o) {
   o.kernels = {"fastdecode:" + how};
@@ -45,6 +52,7 @@ void expect_equal(const std::map<RequestId, Shown>& a, const std::map<RequestId,
 class WorkerModels : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WorkerModels, SameBitsAsInPlace) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model(GetParam()), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const auto in_place = run_mixed(*model, options(2));
@@ -63,6 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Models, WorkerModels,
 
 // Two workers have a KV head each; prompts run in chunks that end within blocks.
 TEST(AttentionWorkers, SameBitsForAnyWorkersChunksAndFormats) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   for (const char* format : {"f32", "f16", "bf16"}) {
@@ -82,6 +91,7 @@ TEST(AttentionWorkers, SameBitsForAnyWorkersChunksAndFormats) {
 
 // More than a partition of keys, and drafts, whose rejected tokens are stored again.
 TEST(AttentionWorkers, SameBitsOfLongStreamsAndDrafts) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 640});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const int64_t vocab = (*model)->info().vocab;
@@ -154,6 +164,7 @@ void step_some(EngineCore& core, int64_t steps, StreamEnds& ends) {
 class WorkerDeaths : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WorkerDeaths, EndTheStreamsThatTheyHeldAndNewOnesRun) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const int64_t vocab = (*model)->info().vocab;
@@ -194,6 +205,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, WorkerDeaths,
 
 // A stopped worker does not answer, and is killed after the limit.
 TEST(AttentionWorkers, AWorkerThatAnswersLateCountsAsDead) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   auto core = make_core(*model, with_workers("timeout=0.5", options(1)));
@@ -211,6 +223,7 @@ TEST(AttentionWorkers, AWorkerThatAnswersLateCountsAsDead) {
 
 // Members that need data which workers do not hold are refused by both names, before a process starts.
 TEST(AttentionWorkers, CombinationsThatTheyLackAreRefused) {
+  MILLRACE_NEEDS_PROGRAM();
   const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 128});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const auto refused = [&](const auto& change) {
