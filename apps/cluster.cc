@@ -46,8 +46,8 @@ constexpr const char* kRouteExamples = R"(Examples:
   millrace cluster route --node 10.0.0.1:8080 --node 10.0.0.2:8080
   MILLRACE_NODE_KEY=secret millrace cluster route --node 10.0.0.1:8080 --host 0.0.0.0 --api-key-file keys.txt
 
-All nodes must serve the same models with the same settings. Their API key, which must be one without limits, is read from
-MILLRACE_NODE_KEY.)";
+All nodes must serve the same models with the same settings. Their API key, which must be one without limits, is read
+from MILLRACE_NODE_KEY.)";
 constexpr const char* kStatusExamples = R"(Examples:
   millrace cluster status
   millrace cluster status --url http://localhost:9000 --json

@@ -19,8 +19,8 @@ constexpr const char* kOffloadTrainExamples = R"(Examples:
   millrace run -m relu.gguf --use weights=llm_in_flash:file=relu.neurons,memory=200M -p "Once upon a time"
   millrace run -m relu.gguf --use weights=powerinfer:file=relu.neurons,predictor=file -p "Once upon a time"
   millrace offload-train -m relu.gguf -f texts.txt -o relu.neurons --rank 0     without predictors
-The model needs MLPs with ReLU: millrace compress --pass relufy makes such a model. The text should be like the texts that
-the model will read; 4096 tokens are enough.)";
+The model needs MLPs with ReLU: millrace compress --pass relufy makes such a model. The text should be like the texts
+that the model will read; 4096 tokens are enough.)";
 
 struct OffloadTrainFlags {
   ModelFlags model;

@@ -14,7 +14,7 @@ size_t in_turn(const RouteInput& input) { return input.number % input.nodes.size
 
 size_t least_loaded(const RouteInput& input) {
   size_t best = 0;
-  // Of nodes with equally many requests, the one that follows in turn.
+  // Nodes with equally many requests are chosen in turn.
   const size_t first = input.number % input.nodes.size();
   for (size_t i = 0; i < input.nodes.size(); ++i) {
     const size_t at = (first + i) % input.nodes.size();

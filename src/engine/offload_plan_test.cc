@@ -3,7 +3,6 @@
 #include "run/plan/offload_plan.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -14,29 +13,18 @@
 
 #include "base/choose.h"
 #include "base/cpu.h"
+#include "copied_models.h"
 #include "engine/engine_core.h"
 #include "kv/tiers/block_io.h"
 #include "run/language_model.h"
-#include "test_paths.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
 
-class OffloadPlans : public ::testing::Test {
+class OffloadPlans : public CopiedModels {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("offload_plan_test." + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string copy_of(const std::string& path) {
-    const fs::path copy = folder_ / (std::to_string(count_++) + ".gguf");
-    fs::copy_file(fs::path(MILLRACE_SOURCE_DIR) / path, copy);
-    return copy.string();
-  }
   OffloadSubject subject_of(const std::string& path) {
     auto files = open_model(path);
     EXPECT_TRUE(files.ok());
@@ -65,8 +53,6 @@ class OffloadPlans : public ::testing::Test {
     return (source.figures()->bytes_read - before) / 2;
   }
 
-  fs::path folder_;
-  int count_ = 0;
   std::shared_ptr<const ModelFiles> files_;
   KernelTable kernels_;
 };

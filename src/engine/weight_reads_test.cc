@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "copied_models.h"
 #include "engine/engine_core.h"
 #include "models/weight_source.h"
 #include "run/language_model.h"
@@ -16,19 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class WeightReads : public ::testing::Test {
+class WeightReads : public CopiedModels {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("weight_reads_test." + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string copy_of(const std::string& path) {
-    const fs::path copy = folder_ / (std::to_string(count_++) + ".gguf");
-    fs::copy_file(fs::path(MILLRACE_SOURCE_DIR) / path, copy);
-    return copy.string();
-  }
   static Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const std::string& weights) {
     LoadOptions options;
     options.threads = 2;
@@ -83,9 +73,6 @@ class WeightReads : public ::testing::Test {
     }
     return low;
   }
-
-  fs::path folder_;
-  int count_ = 0;
 };
 
 // A mapped file that is cut off would end the process.

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "copied_models.h"
 #include "engine/engine_core.h"
 #include "models/weight_source.h"
 #include "run/language_model.h"
@@ -19,19 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class WeightSources : public ::testing::Test {
+class WeightSources : public CopiedModels {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("weight_sources_test." + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string copy_of(const std::string& path) {
-    const fs::path copy = folder_ / (std::to_string(count_++) + ".gguf");
-    fs::copy_file(fs::path(MILLRACE_SOURCE_DIR) / path, copy);
-    return copy.string();
-  }
   Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const std::string& weights) {
     LoadOptions options;
     options.threads = 2;
@@ -110,8 +100,6 @@ class WeightSources : public ::testing::Test {
     return low;
   }
 
-  fs::path folder_;
-  int count_ = 0;
   std::vector<std::string> warnings_;
 };
 

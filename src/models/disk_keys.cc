@@ -13,6 +13,7 @@
 #include "base/storage_error.h"
 #include "base/system.h"
 #include "flow/batch.h"
+#include "kv/tiers/unnamed_file.h"
 
 namespace millrace {
 namespace {
@@ -74,12 +75,11 @@ DiskKeys::~DiskKeys() {
 
 // The pool unmaps the pages with its buffers.
 Result<void> DiskKeys::map(const std::string& folder) {
-  std::string name = folder + "/.millrace-keys.XXXXXX";
-  fd_ = make_scratch_file(name.data());
+  fd_ = open_unnamed_file(folder);
   if (fd_ < 0) return storage_error(fmt::format("{}: cannot create a file for keys: {}", folder, std::strerror(errno)));
-  ::unlink(name.c_str());
   const int64_t bytes = layers_.back().at + layers_.back().bytes;
-  if (!reserve_file_space(fd_, bytes, false) && ::ftruncate(fd_, bytes) != 0)
+  // A page without space on the disk would end the process when it is written.
+  if (!reserve_file_space(fd_, bytes, true))
     return storage_error(fmt::format("{}: no room for {} bytes of keys: {}", folder, bytes, std::strerror(errno)));
   for (const Layer& layer : layers_) {
     void* const mapped = ::mmap(layer.begin, static_cast<size_t>(layer.bytes), PROT_READ | PROT_WRITE,

@@ -29,7 +29,7 @@ double perplexity(const RepeatingModel& model, const WordPrompt& prompt, TokenRa
   return sum / static_cast<double>(part.count);
 }
 
-// Of drawn prompts: <s>, then lines, then a question.
+// Prompts are drawn: <s>, then lines, then a question.
 Texts plain_llmlingua(const WordPrompt& prompt, double rate, double coarse, int64_t segment) {
   const RepeatingModel model;
   const auto task = CompressionTask::create(prompt.view(), {.rate = rate}, kAnyBudget);

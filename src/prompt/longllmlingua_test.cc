@@ -44,7 +44,7 @@ TEST(LongLlmLingua, KeepsTheTokensThatTheQuestionMakesLikelier) {
 TEST(LongLlmLingua, BetterDocumentsKeepMore) {
   RepeatingModel model;
   const WordPrompt prompt("[<s>]a b c d e f g h i\nj Ann k l m n o p q\nWhere Ann lives ?");
-  // Of 20 tokens 10 remain: 0.5 + 0.3 of the better document's, and what is left of the other's.
+  // 10 of 20 tokens remain: the better document keeps a share of 0.5 + 0.3, and the other one the rest.
   const auto made = make_prompt_compressor("longllmlingua:rate=0.5,restrict=0,dynamic=0.3");
   ASSERT_TRUE(made.ok());
   const auto rest = (*made)->compress(prompt.view(), model, kAnyBudget);

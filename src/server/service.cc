@@ -279,7 +279,7 @@ Exchange Service::resumable(const Endpoint& endpoint, const Call& call, const Ex
 
 namespace {
 
-// What a router has chosen for the answer, unless the request's body says otherwise.
+// Applies the id, the time and the seed that a router has chosen, where the request's body has none.
 void take_identity(Call& call) {
   const auto identity = AnswerIdentity::parse(call.request.header("millrace-answer"));
   if (!identity) return;

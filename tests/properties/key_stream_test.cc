@@ -209,7 +209,7 @@ TEST_P(KeyStream, AStreamWhoseKeysAreDamagedEndsAndOthersLive) {
   EXPECT_CONTAINS(error, "could not be read back from its file");
   EXPECT_EQ(tokens[1], expected.at(1).tokens);
   EXPECT_GT(core->stats().key_stream.failed_blocks, 0);
-  // What is left of it is in no prefix: the same prompt is computed, with the same bits.
+  // No prefix has blocks of the stream that ended: its prompt is computed again, with the same bits.
   ASSERT_TRUE(core->add(3, second).ok());
   const auto again = run_all(*core, vocab_);
   EXPECT_EQ(again.at(3).tokens, expected.at(2).tokens);

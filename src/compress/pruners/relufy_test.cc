@@ -38,7 +38,7 @@ std::vector<float> values_of_tensor(const ModelFiles& files, const std::string& 
   return out;
 }
 
-// What the down matrix reads is max(0, Wg x + bg) (Wu x + bu), or max(0, Wu x + bu) without a gate.
+// The input of the down matrix is max(0, Wg x + bg) (Wu x + bu), or max(0, Wu x + bu) without a gate.
 TEST(Relufy, TheMlpHasTheShiftedRelu) {
   for (const std::string model : {"llama", "gpt2"}) {
     for (const std::string pass : {"relufy", "relufy:shift=0.05"}) {

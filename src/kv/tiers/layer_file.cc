@@ -17,6 +17,7 @@
 #include "base/start_thread.h"
 #include "base/system.h"
 #include "kv/tiers/block_io.h"
+#include "kv/tiers/unnamed_file.h"
 
 namespace millrace {
 namespace {
@@ -38,14 +39,6 @@ int64_t staged_layer_count(const KvLayout& layout) {
 }
 
 int64_t piece_records(int64_t record) { return std::max<int64_t>(1, kPieceBytes / record); }
-
-// An open file without a name. Returns -1 with errno set.
-int make_unnamed_file(const std::string& folder) {
-  std::string name = folder + "/millrace-keys-XXXXXX";
-  const int fd = make_scratch_file(name.data());
-  if (fd >= 0) ::unlink(name.c_str());
-  return fd;
-}
 
 struct FileJob {
   enum class Kind { read, write, copy };
@@ -304,7 +297,7 @@ int64_t LayerFile::memory(const KvLayout& layout, int64_t blocks, int64_t reside
 }
 
 Result<std::unique_ptr<LayerFile>> LayerFile::create(KvPool& pool, const LayerFileOptions& options) {
-  const int fd = make_unnamed_file(options.folder);
+  const int fd = open_unnamed_file(options.folder);
   if (fd < 0)
     return Error::user(
         fmt::format("KV tier disk: no file can be created in {}: {}; name a folder on a fast disk, "
