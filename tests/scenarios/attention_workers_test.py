@@ -40,10 +40,10 @@ def workers_of(parent):
 
 
 def has_ended(pid):
-    """True once the process is a zombie, or gone."""
+    """True once the process is a zombie without other threads, or gone: its files are closed."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z" and len(os.listdir(f"/proc/{pid}/task")) == 1
     except OSError:
         return True
 

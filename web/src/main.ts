@@ -134,7 +134,10 @@ async function openConversation(id: string): Promise<void> {
   if (!panel.root.hidden) panel.draw();
 }
 
+let routed = false;
+
 async function route(): Promise<void> {
+  routed = true;
   const wanted = location.hash.slice(1);
   const view = Object.hasOwn(views, wanted) ? wanted : "chat";
   for (const [name, tab] of Object.entries(tabs)) {
@@ -260,7 +263,7 @@ async function start(): Promise<void> {
   } catch (error) {
     if (!isAway()) app.notice(reason(error));
   }
-  await route();
+  if (!routed) await route(); // a view that was opened meanwhile keeps what was typed in it
 }
 
 void start();

@@ -277,6 +277,24 @@ test("without a store, the models view says how to start a server that downloads
   check();
 });
 
+test("what is typed in a view stays while the page still waits for the server's first answers", async () => {
+  const { page, context, check } = await reader({}, both);
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  await context.route("**/openapi.json", (route) => released.then(() => route.continue())); // asked once, at the start
+  await page.goto("about:blank");
+  await page.goto(both);
+  await page.locator(".tabs").getByRole("link", { name: "Models" }).click();
+  const name = page.getByLabel("Download a model");
+  await name.fill("nothing");
+  release();
+  await page.getByText(/^The server uses .* free$/).waitFor();
+  await page.locator("select option").first().waitFor({ state: "attached" }); // the page has started
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.equal(await name.inputValue(), "nothing");
+  check();
+});
+
 test("a download shows its progress, can be cancelled, and reports the server's error", async () => {
   const { page, check } = await reader({}, both);
   await page.goto(`${both}/#models`);
