@@ -37,6 +37,46 @@ struct PlainText {
   std::vector<size_t> ends;  // of each token in the text
 };
 
+// Maps the states of one tokenizer's tokens to the tokens of another that wrote the same text: each of them receives
+// the mean over its bytes. States arrive in order.
+class StatesByBytes {
+ public:
+  // `ends`, `to`: the ends, in bytes of the text, of the tokens whose states arrive, and of those that receive states.
+  StatesByBytes(std::span<const size_t> ends, std::span<const size_t> to, const PromptScores::StateSink& sink)
+      : ends_(ends), to_(to), sink_(sink) {}
+
+  Result<void> add(size_t token, std::span<const float> state) {
+    const size_t begin = token == 0 ? 0 : ends_[token - 1];
+    sum_.resize(state.size());
+    for (size_t byte = begin; byte < ends_[token]; ++byte) {
+      while (next_ < to_.size() && to_[next_] <= byte) MILLRACE_TRY_VOID(emit());
+      for (size_t i = 0; i < state.size(); ++i) sum_[i] += static_cast<double>(state[i]);
+    }
+    return {};
+  }
+
+  // Emits the remaining tokens, after the last state.
+  Result<void> finish() {
+    while (next_ < to_.size()) MILLRACE_TRY_VOID(emit());
+    return {};
+  }
+
+ private:
+  Result<void> emit() {
+    const size_t bytes = to_[next_] - (next_ == 0 ? 0 : to_[next_ - 1]);
+    std::vector<float> mean(sum_.size());
+    for (size_t i = 0; i < mean.size() && bytes > 0; ++i)
+      mean[i] = static_cast<float>(sum_[i] / static_cast<double>(bytes));
+    std::ranges::fill(sum_, 0.0);
+    return sink_(next_++, mean);
+  }
+
+  const std::span<const size_t> ends_, to_;
+  const PromptScores::StateSink& sink_;
+  size_t next_ = 0;  // the token that receives states
+  std::vector<double> sum_;
+};
+
 // The text of all tokens that are not control tokens, without the space that most tokenizers put before a text.
 PlainText plain_text_of(const Tokenizer& tokenizer, std::span<const TokenId> tokens) {
   PlainText out;
@@ -90,6 +130,7 @@ Result<void> ModelScores::open(std::span<const std::string> models) {
 }
 
 Result<void> ModelScores::open(const PromptPipeline& pipeline) {
+  MILLRACE_TRY_VOID(pipeline.open_files(files_));
   MILLRACE_TRY_VOID(open(pipeline.models()));
   for (const std::string& path : pipeline.embedders())
     if (!embedders_.contains(path)) MILLRACE_TRY_VOID(open_embedder(path));
@@ -131,6 +172,43 @@ Result<std::vector<std::vector<float>>> ModelScores::embeddings(const std::strin
   std::vector<std::string> strings;
   for (const std::vector<TokenId>& text : texts) strings.push_back(plain_text_of(*own, text).text);
   return found->second->of_texts(strings);
+}
+
+Result<void> ModelScores::hidden_states(const std::string& model, std::span<const TokenId> tokens,
+                                        const StateSink& sink) {
+  if (std::ssize(tokens) > kMaxTokens)
+    return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMaxTokens));
+  if (tokens.empty()) return {};
+  if (model.empty() && own_token_states_)
+    return own_token_states_(tokens, state_windows(std::ssize(tokens), std::min(kWindow, own_context_)), sink);
+  if (model.empty() && !embedders_.contains(model)) MILLRACE_TRY_VOID(open_embedder(model));
+  const auto found = embedders_.find(model);
+  if (found == embedders_.end() || !found->second) return not_opened(model);
+  if (model.empty()) return found->second->states(tokens, sink, check_);
+  return states_by_text(*found->second, tokens, sink);
+}
+
+Result<void> ModelScores::states_by_text(TextEmbedder& other, std::span<const TokenId> tokens,
+                                         const StateSink& sink) const {
+  const Tokenizer* own = model_->parts().tokenizer.get();
+  if (!own) return Error::unsupported("prompt: the model has no tokenizer, so no other model can read its prompts");
+  const auto [text, ends] = plain_text_of(*own, tokens);
+  const Tokenizer& tokenizer = *other.model().parts().tokenizer;
+  const std::vector<TokenId> read = tokenizer.encode(text, {.add_special = true, .parse_special = false});
+  const auto read_ends = token_ends(tokenizer, read, text);
+  if (!read_ends)
+    return Error::unsupported(
+        "prompt: model: its tokenizer changes the text, so its states cannot be mapped to the prompt");
+  StatesByBytes states(*read_ends, ends, sink);
+  const auto add = [&](size_t token, std::span<const float> state) { return states.add(token, state); };
+  MILLRACE_TRY_VOID(other.states(read, add, check_));
+  return states.finish();
+}
+
+Result<std::shared_ptr<const PromptFile>> ModelScores::file(const std::string& member, const std::string& path) {
+  const auto found = files_.find({member, path});
+  if (found == files_.end()) return PromptScores::file(member, path);
+  return found->second;
 }
 
 Result<std::vector<float>> ModelScores::self_information(const std::string& model, std::span<const TokenId> tokens) {

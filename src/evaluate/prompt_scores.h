@@ -50,6 +50,15 @@ class ModelScores final : public PromptScores {
   // Makes the answering model use `states` instead of an Embedder.
   void embed_with(MeanStates states) { own_states_ = std::move(states); }
 
+  // Computes with the answering model the final hidden states of the tokens that the windows score, in order.
+  using WindowStates = std::function<Result<void>(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows,
+                                                  const StateSink& sink)>;
+  // Makes the answering model use `states`, in windows of up to `context` tokens, instead of an Embedder.
+  void read_states_with(WindowStates states, int64_t context) {
+    own_token_states_ = std::move(states);
+    own_context_ = context;
+  }
+
   // Calls `check` between the passes of a scorer; if it returns an error, scoring stops with this error.
   void check_with(std::function<Result<void>()> check) { check_ = std::move(check); }
 
@@ -58,6 +67,8 @@ class ModelScores final : public PromptScores {
   Result<std::vector<std::vector<float>>> embeddings(const std::string& model,
                                                      std::span<const std::vector<TokenId>> texts) override;
   Result<std::string> answer(const std::string& model, const std::string& message, int64_t max_tokens) override;
+  Result<void> hidden_states(const std::string& model, std::span<const TokenId> tokens, const StateSink& sink) override;
+  Result<std::shared_ptr<const PromptFile>> file(const std::string& member, const std::string& path) override;
 
  private:
   struct Opened {
@@ -71,6 +82,7 @@ class ModelScores final : public PromptScores {
   Result<void> open_embedder(const std::string& path);
   Result<std::vector<float>> score_tokens(Opened& one, std::span<const TokenId> tokens);
   Result<std::vector<float>> by_text(Opened& other, std::span<const TokenId> tokens);
+  Result<void> states_by_text(TextEmbedder& other, std::span<const TokenId> tokens, const StateSink& sink) const;
   Result<std::vector<float>> by_engine(std::span<const TokenId> tokens) const;
 
   std::shared_ptr<const LanguageModel> model_;
@@ -79,10 +91,12 @@ class ModelScores final : public PromptScores {
   std::function<Result<void>()> check_;   // null: none
   WindowScores own_scores_;               // null: the scorer is used
   MeanStates own_states_;                 // null: an embedder is used
+  WindowStates own_token_states_;         // null: an embedder is used
   std::shared_ptr<ThreadPool> pool_;      // pool of the answering model; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the answering model
   std::map<std::string, std::unique_ptr<TextEmbedder>> embedders_;  // by path
   std::map<std::string, std::unique_ptr<TextWriter>> writers_;      // by path
+  PromptPipeline::Files files_;
 };
 
 }  // namespace millrace

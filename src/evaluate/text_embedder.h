@@ -2,15 +2,22 @@
 // file declares (pooling, dense layers), or the mean of the final hidden states, normalized. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "evaluate/embedder.h"
+#include "evaluate/scorer.h"
 #include "evaluate/vector_head.h"
+#include "prompt/compressor.h"
 
 namespace millrace {
+
+// Returns windows of at most `context` tokens in which each token's hidden state is read once: document_windows(), and
+// the first token too.
+std::vector<ScoreWindow> state_windows(int64_t tokens, int64_t context);
 
 class TextEmbedder {
  public:
@@ -25,6 +32,13 @@ class TextEmbedder {
   Result<std::vector<std::vector<float>>> of_texts(std::span<const std::string> texts);
   // Variant for tokens of this model. No text is empty.
   Result<std::vector<std::vector<float>>> of_tokens(std::span<const std::vector<TokenId>> texts);
+
+  // Passes the final hidden state of each token to `sink`, in windows of state_windows(). `check`: called between
+  // windows, may be null; if it returns an error, states() stops with it. Errors: those of Embedder::run.
+  Result<void> states(std::span<const TokenId> tokens, const PromptScores::StateSink& sink,
+                      const std::function<Result<void>()>& check);
+
+  const LanguageModel& model() const { return *model_; }
 
  private:
   TextEmbedder(std::shared_ptr<const LanguageModel> model, Pooling pooling, VectorHead head)

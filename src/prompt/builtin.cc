@@ -14,6 +14,18 @@ const OptionSpec kCoarse = {
     1,        100,          "documents are chosen until they have this many times the tokens that may remain"};
 const OptionSpec kSegment = {"segment", Type::integer, "100", 1, 256, "tokens that are pruned at a time"};
 
+const OptionSpec kParse = {
+    "parse", Type::text,
+    "",      0,
+    0,       "file of parses in Penn brackets, for sentences whose words it has; default: rules for English"};
+const OptionSpec kCost = {"cost",
+                          Type::text,
+                          "information",
+                          0,
+                          0,
+                          "what a constituent is worth, a token: information (its own), or question (by how much its "
+                          "removal raises that of the question; a pass for each)"};
+
 // `center` is on for hidden states of the model that answers.
 OptionSpec center_option() {
   return {"center", Type::boolean, "true", 0, 0, "subtract the mean of the texts' vectors before they are compared"};
@@ -108,6 +120,29 @@ const Registry<PromptCompressorFactory>& prompt_compressors() {
             compression_options("0.5", true, true, {kTextsAre, center_option()}), Loss::lossy,
             "src/prompt/semantic_compression_test.cc"},
            make_semantic_compression},
+          {{"prompt", "cot_influx", "chooses whole examples, then drops their least valuable words; answers change",
+            "Huang et al., 2023, Fewer is More: Boosting LLM Reasoning with Reinforced Context Pruning",
+            compression_options("0.5", true, true,
+                                {kCoarse,
+                                 {"policy", Type::text, "", 0, 0,
+                                  "safetensors file of trained networks that choose examples and tokens; default: by "
+                                  "information"}}),
+            Loss::lossy, "src/prompt/cot_influx_test.cc"},
+           make_cot_influx},
+          {{"prompt", "stdc",
+            "drops constituents of sentences: the modifiers and sentences that say least; answers change",
+            "Yin et al., 2023, Did You Read the Instructions? Rethinking the Effectiveness of Task Definitions in "
+            "Instruction Learning",
+            compression_options("0.5", true, true, {kParse, kCost}), Loss::lossy, "src/prompt/stdc_test.cc"},
+           make_stdc},
+          {{"prompt", "pcrl", "keeps the tokens that a trained policy keeps, by their hidden states; answers change",
+            "Jung and Kim, 2023, Discrete Prompt Compression with Reinforcement Learning",
+            compression_options(
+                "1", true, true,
+                {{"policy", Type::text, "", 0, 0, "safetensors file of the trained policy; needed"},
+                 {"threshold", Type::number, "0.5", 0, 1, "a token below this probability of being kept is dropped"}}),
+            Loss::lossy, "src/prompt/pcrl_test.cc"},
+           make_pcrl},
       });
   return registry;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,12 @@ enum PromptNeeds : uint32_t {
   kNeedsAnswers = 4,
 };
 
+// A file that a compressor reads in addition to models: a trained policy, or parses. Immutable.
+class PromptFile {
+ public:
+  virtual ~PromptFile() = default;
+};
+
 // Computes what compressors ask of models (evaluate/prompt_scores.h). `model` is a file, as PromptCompressor::model()
 // returns it; "": the model that answers. Results depend on the arguments alone. Not thread-safe. Errors: user (the
 // model is not available, or the text is too long), resource, unsupported.
@@ -41,6 +48,20 @@ class PromptScores {
   // Returns the likeliest answer to a message of a user, of at most `max_tokens` tokens of the model. `model` is a
   // file.
   virtual Result<std::string> answer(const std::string& model, const std::string& message, int64_t max_tokens) = 0;
+
+  // Receives the final hidden state [width] of one token of a text. Tokens arrive in order. If the sink returns an
+  // error, hidden_states() stops and returns it.
+  using StateSink = std::function<Result<void>(size_t token, std::span<const float> state)>;
+  // Computes the final hidden state of each token. A model with another tokenizer reads the same text; a token then
+  // receives the mean state of its bytes, and zeros if it has no text.
+  virtual Result<void> hidden_states(const std::string& model, std::span<const TokenId>, const StateSink&) {
+    return Error::internal("prompt: no hidden states of model '" + model + "'");
+  }
+  // Returns what open_file() of the member `member` has read from `path`. Errors: user (the file was not opened).
+  virtual Result<std::shared_ptr<const PromptFile>> file(const std::string& member, const std::string& path) {
+    return Error::user("prompt " + member + ": " + path +
+                       " is not one of the files that were opened; requests cannot name files");
+  }
 };
 
 // A prompt as parallel arrays, one entry a token.
@@ -69,6 +90,10 @@ class PromptCompressor {
   virtual PromptNeeds needs() const { return kPromptNeedsNothing; }
   // Returns the file of the model that computes the compressor's scores; "": the model that answers.
   virtual std::string model() const { return ""; }
+  // Returns the path of the file that compress() asks `scores` for; "": none.
+  virtual std::string file() const { return ""; }
+  // Reads file(), once, where the pipeline's models are opened. Null: there is none. Errors: those of the file.
+  virtual Result<std::shared_ptr<const PromptFile>> open_file() const { return std::shared_ptr<const PromptFile>(); }
   // Returns the tokens that the compressor may drop; all others are fixed.
   virtual PromptScope scope() const { return PromptScope::all; }
   // Returns true if recover_answer() should replace what the answer quotes (prompt/recovery.h).

@@ -124,6 +124,18 @@ std::vector<std::string> PromptPipeline::models_for(PromptNeeds need) const {
   return out;
 }
 
+Result<void> PromptPipeline::open_files(Files& files) const {
+  for (const Pass& pass : passes_) {
+    const std::string path = pass.compressor->file();
+    if (path.empty() || files.contains({pass.name, path})) continue;
+    auto opened = pass.compressor->open_file();
+    if (!opened.ok())
+      return Error{opened.error().kind, fmt::format("prompt {}: {}", pass.name, opened.error().message)};
+    files[{pass.name, path}] = std::move(*opened);
+  }
+  return {};
+}
+
 bool PromptPipeline::recovers() const {
   return std::ranges::any_of(passes_, [](const Pass& pass) { return pass.compressor->recovers(); });
 }

@@ -6,9 +6,11 @@
 //                         ^ scores: a model's forward pass over the prompt, only if a compressor needs them
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prompt/compressor.h"
@@ -52,6 +54,10 @@ class PromptPipeline {
   // Variants for the models that embed texts, and for those that answer messages.
   std::vector<std::string> embedders() const { return models_for(kNeedsEmbeddings); }
   std::vector<std::string> writers() const { return models_for(kNeedsAnswers); }
+  // Opens the files that compressors read, by member and path, and adds those that `files` lacks. Errors: those of
+  // PromptCompressor::open_file().
+  using Files = std::map<std::pair<std::string, std::string>, std::shared_ptr<const PromptFile>>;
+  Result<void> open_files(Files& files) const;
   // Returns true if answers should be passed to recover_answer() (prompt/recovery.h).
   bool recovers() const;
 

@@ -99,6 +99,18 @@ class RepeatingModel final : public PromptScores {
     return summary;
   }
 
+  // The state of a token is the vector of its text alone.
+  Result<void> hidden_states(const std::string&, std::span<const TokenId> tokens, const StateSink& sink) override {
+    for (size_t i = 0; i < tokens.size(); ++i) MILLRACE_TRY_VOID(sink(i, vectors.at(tokens[i])));
+    return {};
+  }
+  Result<std::shared_ptr<const PromptFile>> file(const std::string& member, const std::string& path) override {
+    const auto found = files.find({member, path});
+    if (found == files.end()) return PromptScores::file(member, path);
+    return found->second;
+  }
+
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const PromptFile>> files;  // by member and path
   std::map<TokenId, std::vector<float>> vectors;  // by the first token of a text
   std::string summary;                            // the answer to any message
   std::vector<std::string> messages;              // with the names of models before them

@@ -14,5 +14,8 @@ Result<std::unique_ptr<PromptCompressor>> make_recomp_extractive(const OptionVal
 Result<std::unique_ptr<PromptCompressor>> make_recomp_abstractive(const OptionValues& options);
 Result<std::unique_ptr<PromptCompressor>> make_dynaicl(const OptionValues& options);
 Result<std::unique_ptr<PromptCompressor>> make_semantic_compression(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_cot_influx(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_stdc(const OptionValues& options);
+Result<std::unique_ptr<PromptCompressor>> make_pcrl(const OptionValues& options);
 
 }  // namespace millrace

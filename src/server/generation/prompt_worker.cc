@@ -58,6 +58,26 @@ class MeanReader final : public PromptReader {
   std::vector<double> sum_;
 };
 
+// Holds the final hidden states of a window's tokens from `first` on.
+class StateReader final : public PromptReader {
+ public:
+  StateReader(int64_t first, int64_t count, int64_t width)
+      : first_(first), width_(static_cast<size_t>(width)), rows_(static_cast<size_t>(count - first) * width_) {}
+
+  bool logits() const override { return false; }
+  bool wants(int64_t position) const override { return position >= first_; }
+  void read(int64_t position, const float* row) override {
+    std::copy_n(row, width_, rows_.data() + static_cast<size_t>(position - first_) * width_);
+  }
+
+  std::span<const float> row(size_t i) const { return std::span(rows_).subspan(i * width_, width_); }
+
+ private:
+  const int64_t first_;
+  const size_t width_;
+  std::vector<float> rows_;  // [count - first, width]
+};
+
 }  // namespace
 
 struct PromptWorker::Job {
@@ -81,6 +101,11 @@ void PromptWorker::use_engine(Engine& engine) {
   };
   scores_.score_with(own, engine.longest_kept());  // a prompt that is read keeps all its tokens
   scores_.embed_with([this, &engine](std::span<const std::vector<TokenId>> texts) { return embed(engine, texts); });
+  const auto states = [this, &engine](std::span<const TokenId> tokens, std::span<const ScoreWindow> windows,
+                                      const PromptScores::StateSink& sink) {
+    return read_states(engine, tokens, windows, sink);
+  };
+  scores_.read_states_with(states, engine.longest_kept());
 }
 
 // Between passes of a scorer, which ends where the engine would end a request.
@@ -123,6 +148,24 @@ Result<std::vector<std::vector<float>>> PromptWorker::embed(Engine& engine,
   std::vector<std::vector<float>> out;
   for (const auto& reader : readers) out.push_back(reader->mean());
   return out;
+}
+
+// One window after the other, so that the memory of the states does not grow with the prompt.
+Result<void> PromptWorker::read_states(Engine& engine, std::span<const TokenId> tokens,
+                                       std::span<const ScoreWindow> windows,
+                                       const PromptScores::StateSink& sink) const {
+  for (const ScoreWindow& window : windows) {
+    const auto part = tokens.subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.count));
+    const auto reader =
+        std::make_shared<StateReader>(window.first_scored, window.count, model_->parts().model->spec().width);
+    const std::vector<PromptRead> reads = {{{part.begin(), part.end()}, reader}};
+    MILLRACE_TRY_VOID(
+        read_prompts(engine, reads, {current_->share, current_->place, *current_->unwanted, stopping_, thread_}));
+    for (int64_t i = 0; i < window.scored(); ++i)
+      MILLRACE_TRY_VOID(
+          sink(static_cast<size_t>(window.begin + window.first_scored + i), reader->row(static_cast<size_t>(i))));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<PromptWorker>> PromptWorker::create(std::shared_ptr<const LanguageModel> model,

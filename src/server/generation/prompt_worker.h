@@ -61,6 +61,8 @@ class PromptWorker {
   Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
                                    std::span<const ScoreWindow> windows) const;
   Result<std::vector<std::vector<float>>> embed(Engine& engine, std::span<const std::vector<TokenId>> texts) const;
+  Result<void> read_states(Engine& engine, std::span<const TokenId> tokens, std::span<const ScoreWindow> windows,
+                           const PromptScores::StateSink& sink) const;
 
   std::shared_ptr<const LanguageModel> model_;
   const std::vector<std::string> passes_;
