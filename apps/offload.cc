@@ -34,7 +34,7 @@ struct PlanFlags {
   std::string action;
   ModelFlags model;
   int64_t streams = 1, context = 640, generated = 128, batch_tokens = 512;
-  double skew = 0;
+  std::optional<double> skew;
   bool measure = false, json = false, wide = false;
 };
 
@@ -200,9 +200,8 @@ void add_offload_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--expert-skew", flags->skew,
-                   "How unequal the frequencies of experts are: the exponent of Zipf's law; 0: all equal")
-      ->check(CLI::Range(0.0, 4.0))
-      ->capture_default_str();
+                   "How unequal the frequencies of experts are: the exponent of Zipf's law; 0: all equal [as measured]")
+      ->check(CLI::Range(0.0, kMaxExpertSkew));
   command->add_flag("--measure", flags->measure, "Measure passes and reads again");
   command->add_flag("--json", flags->json, "Print one line of JSON");
   add_wide_to(command, &flags->wide, plan_columns());
