@@ -76,7 +76,7 @@ TEST(Pcrl, Messages) {
   const auto none = make_prompt_compressor("pcrl");
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message,
-            "prompt pcrl: policy: name the safetensors file of a trained policy; millrace has none "
+            "prompt pcrl: policy: names a file, the safetensors of a trained policy; millrace has none "
             "(docs/prompt-compression.md)");
   PolicyPrompt one;
   EXPECT_EQ(compressed_text("pcrl:policy=other.safetensors", one.prompt, one.model),

@@ -243,7 +243,7 @@ TEST(FalconH1Factors, OfFilesWithPositiveDecaysAreRefused) {
   EXPECT_FALSE(fs::exists(scratch / "folder"));
 }
 
-// What GGUF has no key for.
+// GGUF has no key that says so.
 TEST(DeepseekFolders, WithExpertsInEverySecondLayerAreRefused) {
   const Scratch scratch;
   copy_changed("deepseek2", scratch / "folder", {{"moe_layer_freq", 2}, {"first_k_dense_replace", 0}});

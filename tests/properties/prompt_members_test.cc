@@ -4,10 +4,12 @@
 
 #include <map>
 
+#include "base/philox.h"
 #include "evaluate/prompt_scores.h"
 #include "lab/task.h"
 #include "prompt/chat_prompt.h"
 #include "prompt/message_sources.h"
+#include "prompt/policy_files_test.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -59,10 +61,29 @@ ToolChat tool_chat() {
   return out;
 }
 
-// With the options that a member cannot do without.
+// A policy for the lab's model with drawn weights, in a file that lives as long as the program.
+const std::string& drawn_policy() {
+  static const TemporaryPolicy file([] {
+    const int64_t width = tool_chat().model->parts().model->spec().width;
+    const auto drawn = [](int64_t count, uint64_t stream) {
+      std::vector<float> out;
+      for (int64_t i = 0; i < count; ++i)
+        out.push_back(static_cast<float>(philox_uniform(5, stream, static_cast<uint64_t>(i)) - 0.5));
+      return out;
+    };
+    return std::vector<PolicyTensor>{{"policy.0.weight", {8, width}, drawn(8 * width, 0)},
+                                     {"policy.2.weight", {1, 8}, drawn(8, 1)}};
+  }());
+  return file.path;
+}
+
+// With the options that a member cannot do without. Without a threshold, a policy drops no more than the rate asks for.
 std::string with_options(const TechniqueInfo& info, const std::string& options) {
   const auto made = make_prompt_compressor(info.name);
-  return info.name + ":" + options + (made.ok() ? "" : ",model=lab");
+  if (made.ok()) return info.name + ":" + options;
+  if (made.error().message.find("policy") != std::string::npos)
+    return info.name + ":" + options + ",threshold=0,policy=" + drawn_policy();
+  return info.name + ":" + options + ",model=lab";
 }
 
 CompressedPrompt compressed_chat(const ToolChat& chat, const std::string& member, int threads) {

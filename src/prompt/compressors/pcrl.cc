@@ -71,7 +71,7 @@ Result<std::unique_ptr<PromptCompressor>> make_pcrl(const OptionValues& options)
   MILLRACE_TRY(auto shared, CompressionOptions::read(options, true, true));
   if (options.text("policy").empty())
     return Error::user(
-        "policy: name the safetensors file of a trained policy; millrace has none (docs/prompt-compression.md)");
+        "policy: names a file, the safetensors of a trained policy; millrace has none (docs/prompt-compression.md)");
   return std::unique_ptr<PromptCompressor>(
       std::make_unique<Pcrl>(std::move(shared), options.text("policy"), options.number("threshold")));
 }

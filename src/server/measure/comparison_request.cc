@@ -17,8 +17,8 @@ std::vector<std::string> texts_in(const Json& body, const char* field) {
 }
 
 // Options of techniques that name files or folders. A drafter's `model` may also be the name of a model in the binary.
-constexpr std::string_view kFileOptions[] = {"centroids", "file", "levels", "link_embeddings",
-                                             "model",     "path", "scorer", "skip"};
+constexpr std::string_view kFileOptions[] = {"centroids", "file", "levels", "link_embeddings", "model",
+                                             "parse",     "path", "policy", "scorer",          "skip"};
 
 bool names_file(const OptionSpec& option, const std::string& value) {
   if (option.type != OptionSpec::Type::text || value.empty()) return false;
