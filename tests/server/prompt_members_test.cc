@@ -21,7 +21,8 @@ std::string paged_body(const std::string& member, const std::string& more = "") 
 TEST(PromptMembersInServer, SameRequestSameAnswerBesideOthers) {
   LiveServer live;
   for (const auto& entry : prompt_compressors().entries()) {
-    if (!make_prompt_compressor(entry.info.name).ok()) continue;  // needs a model or a file, which a request cannot name
+    if (!make_prompt_compressor(entry.info.name).ok())
+      continue;  // needs a model or a file, which a request cannot name
     const std::string member = entry.info.name + ":rate=0.5";
     SCOPED_TRACE(member);
     const Json alone = post(live.port(), "/v1/completions", paged_body(member)).json();
