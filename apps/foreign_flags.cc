@@ -12,6 +12,7 @@ constexpr std::string_view kNoLog = "only millrace serve writes a log";
 constexpr std::string_view kNoPictures = "models do not read pictures yet; text works without this file";
 constexpr std::string_view kReasoning =
     "in serve a request chooses with its field reasoning_format; run and chat print the text as it is";
+constexpr std::string_view kTimings = "run prints its timings always, chat with /set timings on";
 constexpr std::string_view kColours = "text is printed without colours";
 
 constexpr ForeignFlag kForeignFlags[] = {
@@ -101,7 +102,7 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"-v", ForeignKind::same, Takes::none, "--log-level=debug"},
     {"-v", ForeignKind::ignored, Takes::none, kNoLog},
     {"--verbose", ForeignKind::same, Takes::none, "--log-level=debug"},
-    {"--verbose", ForeignKind::ignored, Takes::none, kNoLog},
+    {"--verbose", ForeignKind::ignored, Takes::none, kTimings},
     {"--log-verbose", ForeignKind::same, Takes::none, "--log-level=debug"},
     {"--log-verbose", ForeignKind::ignored, Takes::none, kNoLog},
     {"--reasoning-format", ForeignKind::ignored, Takes::one, kReasoning},
@@ -140,6 +141,14 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--tensor-parallel-size", ForeignKind::refused, Takes::one, "there is one device, the CPU"},
     {"--pipeline-parallel-size", ForeignKind::refused, Takes::one, "there is one device, the CPU"},
     {"--speculative-config", ForeignKind::refused, Takes::one, "choose a drafter with --drafter NAME:key=value"},
+    // Ollama
+    {"--format", ForeignKind::refused, Takes::one,
+     "an answer in JSON is --json-schema FILE; --json prints the result as JSON"},
+    {"--keepalive", ForeignKind::ignored, Takes::one,
+     "the model is loaded for this command; a server keeps it with keep_alive"},
+    {"--nowordwrap", ForeignKind::refused, Takes::none, "lines are broken in a terminal only; pipe the output to cat"},
+    {"--think", ForeignKind::refused, Takes::on_off, "in serve a request chooses with its field think"},
+    {"--hidethinking", ForeignKind::refused, Takes::none, "in serve a request chooses with its field reasoning_format"},
     // Earlier names of millrace's own.
     {"--n", ForeignKind::refused, Takes::one, "the number of answers is --answers; of tokens, -n"},
 };

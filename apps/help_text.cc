@@ -8,14 +8,21 @@
 #include <sstream>
 
 #include "arguments.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
 
-constexpr size_t kNameColumns = 28;   // columns of a flag's name before its text
-constexpr size_t kHelpColumns = 100;  // columns of a line
-constexpr size_t kShortFlags = 14;    // a command with at most this many flags has no shorter list
-constexpr double kNoLimit = 1e6;      // larger bounds say nothing to a reader
+constexpr size_t kNameColumns = 28;               // columns of a flag's name before its text
+constexpr size_t kNarrowest = 40, kWidest = 100;  // columns of a line
+constexpr size_t kShortFlags = 14;                // a command with at most this many flags has no shorter list
+constexpr double kNoLimit = 1e6;                  // larger bounds say nothing to a reader
+
+// Columns of a line: those of the terminal, or kWidest where there is none.
+size_t help_columns() {
+  const size_t columns = terminal_columns();
+  return columns == 0 ? kWidest : std::clamp(columns, kNarrowest, kWidest);
+}
 
 // The flags of a command that most users need; of other commands, the first ones.
 const std::map<std::string, std::vector<std::string>> kFirstFlags = {
@@ -49,7 +56,7 @@ std::string wrapped_at(const std::string& text, size_t indent) {
   size_t column = indent;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    if (column > indent && column + 1 + word.size() > kHelpColumns) {
+    if (column > indent && column + 1 + word.size() > help_columns()) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
     }
@@ -100,8 +107,8 @@ std::pair<std::string, std::string> example_parts(const std::string& line) {
 // A command that is longer than a line, with line ends before its flags.
 std::string command_lines(const std::string& command) {
   std::string out, line = command;
-  while (line.size() > kHelpColumns) {
-    const size_t at = line.rfind(" -", kHelpColumns - 3);
+  while (line.size() > help_columns()) {
+    const size_t at = line.rfind(" -", help_columns() - 3);
     if (at == std::string::npos || at <= kCommentIndent) break;
     out += line.substr(0, at) + " \\\n";
     line = std::string(4, ' ') + line.substr(at + 1);
@@ -111,9 +118,9 @@ std::string command_lines(const std::string& command) {
 
 std::string example_text(const std::string& line) {
   const size_t begin = std::min(line.find_first_not_of(' '), line.size());
-  if (begin > kHelpColumns / 2)  // more of the comment above
+  if (begin > help_columns() / 2)  // more of the comment above
     return std::string(kCommentIndent, ' ') + wrapped_at(line.substr(begin), kCommentIndent);
-  if (line.size() <= kHelpColumns) return line;
+  if (line.size() <= help_columns()) return line;
   const auto [command, comment] = example_parts(line);
   std::string out = command_lines(command);
   if (!comment.empty()) out += "\n" + std::string(kCommentIndent, ' ') + wrapped_at(comment, kCommentIndent);
@@ -122,10 +129,10 @@ std::string example_text(const std::string& line) {
 
 // A line of a list, such as "  NAME  what it is": further lines begin below the second part.
 std::string item_text(const std::string& line) {
-  if (line.size() <= kHelpColumns) return line;
+  if (line.size() <= help_columns()) return line;
   const size_t begin = line.find_first_not_of(' '), gap = line.find("  ", begin);
   const size_t text = gap == std::string::npos ? begin : line.find_first_not_of(' ', gap);
-  const size_t indent = gap == std::string::npos || text > kHelpColumns / 2 ? begin + 2 : text;
+  const size_t indent = gap == std::string::npos || text > help_columns() / 2 ? begin + 2 : text;
   if (indent == text) return line.substr(0, text) + wrapped_at(line.substr(text), indent);
   return line.substr(0, begin) + wrapped_at(line.substr(begin), indent);
 }

@@ -48,11 +48,11 @@ std::string no_such_model(const std::string& name) {
     for (const StoredModel& model : ModelStore().list()) words.push_back(model.name);
     near = suggestion(name, words);
   }
+  if (!near.empty()) return fmt::format("{}: no such file, and no model has that name{}", name, near);
   return fmt::format(
       "{}: no such file, and no model has that name; `millrace list`, `millrace models` and `millrace pull --list` "
-      "list "
-      "names{}",
-      name, near);
+      "list names",
+      name);
 }
 
 Result<HubName> hub_name_of(const std::string& name) {

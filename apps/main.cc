@@ -27,6 +27,22 @@ namespace {
 
 int last_exit_code = 0;
 
+// What the program prints without arguments: no more than a screen of 24 lines.
+constexpr const char* kStart = R"(millrace: an LLM inference engine. One binary; runs GGUF files and Hugging
+Face folders on the CPU.
+
+  millrace run qwen3:0.6b "Why is it so?"   answer a message
+  millrace run qwen3:0.6b                   talk with the model
+  millrace run lab                          talk with a small model in the binary
+  millrace serve                            serve models over HTTP, with a page
+  millrace pull --list                      models to download, by short names
+  millrace list                             models on this machine
+  millrace doctor                           check this machine
+
+A model that is not on this machine is downloaded after a question.
+`millrace help` lists all commands, `millrace help COMMAND` describes one.
+)";
+
 constexpr const char* kFooter = R"(Examples:
   millrace run -p "Once upon a time"           generate text with the built-in model
   millrace run -m model.gguf -p "Hello" -n 64  use a GGUF file
@@ -197,7 +213,7 @@ int run_main(int argc, char** argv) {
   }
   for (const std::string& note : checked->notes) std::fprintf(stderr, "millrace: note: %s\n", note.c_str());
   if (checked->arguments.size() < 2) {
-    std::fputs(app.help().c_str(), stderr);
+    std::fputs(kStart, stderr);
     return exit_code(ErrorKind::user);
   }
   if (checked->describes ||

@@ -20,6 +20,8 @@
 #include "prompt/document_prompt.h"
 #include "run/embedded_model.h"
 #include "run_output.h"
+#include "terminal/display_width.h"
+#include "terminal/word_wrap.h"
 
 namespace millrace {
 namespace {
@@ -124,6 +126,13 @@ Result<void> add_documents(const RunFlags& flags, const LanguageModel& model, co
   return {};
 }
 
+// An answer to a message ends by itself; a text that a model continues has no end.
+int64_t default_max_tokens(const RunFlags& flags, const LanguageModel& model) {
+  if (flags.max_tokens_given) return flags.max_tokens;
+  if (flags.model.defaults.max_tokens >= 0) return flags.model.defaults.max_tokens;
+  return has_message(flags) && has_chat_template(model) ? -1 : flags.max_tokens;
+}
+
 Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown,
                              std::vector<AppliedTechnique>* applied) {
   Request request;
@@ -131,9 +140,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
   if (!flags.documents.empty()) MILLRACE_TRY_VOID(add_documents(flags, model, *shown, request));
   MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied, flags.model.defaults));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
-  request.max_tokens = flags.max_tokens;
-  if (!flags.max_tokens_given && flags.model.defaults.max_tokens >= 0)
-    request.max_tokens = flags.model.defaults.max_tokens;
+  request.max_tokens = default_max_tokens(flags, model);
   request.min_tokens = flags.min_tokens;
   request.ignore_eos = flags.ignore_eos;
   request.stop = flags.stop.empty() ? flags.model.defaults.stop : flags.stop;
@@ -172,9 +179,32 @@ TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<AnswerText>&
   }
 }
 
-bool print_text(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  return std::fflush(stdout) == 0;
+// Text on standard output while it arrives; lines of a terminal are broken at words.
+class TerminalText {
+ public:
+  // Returns false if the output is closed.
+  bool print(const std::string& text) {
+    wrap_.set_columns(terminal_columns());
+    return write(wrap_.add(text));
+  }
+  void end(const std::string& last) { write(wrap_.finish() + last); }
+
+ private:
+  static bool write(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return std::fflush(stdout) == 0;
+  }
+  WordWrap wrap_;
+};
+
+// Says what ended an answer in its middle. `limit`: tokens that it could have; negative: as many as the context holds.
+void explain_length(const RequestTimings& timings, int64_t limit) {
+  if (limit >= 0 && timings.generated_tokens >= limit)
+    fmt::print(stderr, "millrace: the text was cut off after {} tokens; -n N allows more, -n -1 as many as fit\n",
+               limit);
+  else
+    fmt::print(stderr, "millrace: the text was cut off: {} prompt and {} generated tokens fill the context (-c)\n",
+               timings.prompt_tokens, timings.generated_tokens);
 }
 
 // `millrace run MODEL` in a terminal.
@@ -255,15 +285,18 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
   }
   Request saved = request;
   const std::vector<TokenId> prompt = request.prompt;
+  const int64_t limit = request.max_tokens;
   const bool wants_logprobs = flags.json && request.sampling.logprobs >= 0;
   MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
 
   catch_interrupts();
   const bool several = flags.answers > 1;
-  if (!flags.json && !flags.no_display_prompt && !shown.empty()) print_text(several ? shown + "\n" : shown);
+  TerminalText terminal;
+  if (!flags.json && !flags.no_display_prompt && !shown.empty()) terminal.print(several ? shown + "\n" : shown);
   std::vector<AnswerText> answers(1);
-  const TokenEvent last = collect(*stream, wants_logprobs, answers,
-                                  [&](const std::string& text) { return flags.json || several || print_text(text); });
+  const TokenEvent last = collect(*stream, wants_logprobs, answers, [&](const std::string& text) {
+    return flags.json || several || terminal.print(text);
+  });
   if (last.finish == FinishReason::error) return last.error;
   if (!flags.kv_save.empty()) {
     saved.prompt.insert(saved.prompt.end(), answers.front().tokens.begin(), answers.front().tokens.end());
@@ -278,8 +311,9 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
     print_json(prompt, answers, flags, last, speed, engine->stats(), applied, compressed);
   } else {
     for (size_t i = 0; several && i < answers.size(); ++i)
-      print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
-    if (!several) print_text("\n");
+      terminal.print(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
+    terminal.end(several ? "" : "\n");
+    if (last.finish == FinishReason::length) explain_length(last.timings, limit);
     for (const PromptEffect& pass : compressed)
       fmt::print(stderr, "prompt compressed by {} from {} to {} tokens in {:.1f} ms\n", pass.name, pass.tokens_before,
                  pass.tokens_after, pass.seconds * 1e3);
@@ -292,7 +326,7 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
 
 void add_run_command(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
-  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
+  CLI::App* command = add_command(app, "run", "Answer a message, or continue a text", kRunExamples,
                                   [=, &app] { return run(*flags, *app.get_subcommand("run")); });
   flags->words.add_to(command, true);
   flags->model.add_to(command);
@@ -315,7 +349,8 @@ void add_run_command(CLI::App& app) {
       ->excludes(tokens);
   command
       ->add_option("-n,--max-tokens", flags->max_tokens,
-                   "Maximum number of tokens to generate; -1: until the context is full")
+                   "Maximum number of tokens to generate; -1: until the context is full, which is the default for an "
+                   "answer to a PROMPT")
       ->each([=](const std::string&) { flags->max_tokens_given = true; })
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));

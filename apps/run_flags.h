@@ -22,7 +22,7 @@ struct RunFlags {
   std::string prompt, file, system, kv_load, kv_save;
   std::vector<std::string> documents;
   std::vector<TokenId> prompt_tokens;
-  int64_t max_tokens = 256;
+  int64_t max_tokens = 256;  // of a text that is continued; answers to messages end by themselves
   int64_t min_tokens = 0;
   std::vector<std::string> stop;
   bool max_tokens_given = false, ignore_eos = false, json = false, no_special = false, no_display_prompt = false;

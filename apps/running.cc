@@ -49,6 +49,8 @@ std::vector<TableColumn> running_columns() {
           {.name = "UNLOADED AT", .left = true, .drops = 1}};
 }
 
+constexpr const char* kStartServer = "; `millrace serve MODEL` starts a server, and --url names one elsewhere";
+
 Result<int> list_running(const ServerFlags& flags) {
   const std::string address = address_of(flags.url);
   MILLRACE_TRY(const HubUrl url, parse_hub_url(address + "/api/ps"));
@@ -60,8 +62,7 @@ Result<int> list_running(const ServerFlags& flags) {
       }};
   auto answered = http_get(url, get);
   if (!answered.ok() && answered.error().kind == kNetworkError)
-    return Error{kNetworkError,
-                 answered.error().message + "; `millrace serve MODEL` starts a server, and --url names one elsewhere"};
+    return Error{kNetworkError, answered.error().message + kStartServer};
   MILLRACE_TRY(const HttpAnswer answer, std::move(answered));
   MILLRACE_TRY(const auto json, read_reply(address, answer.status, body));
   if (flags.json) {
@@ -91,9 +92,11 @@ Result<int> stop_model(const ServerFlags& flags) {
   if (const std::string key = api_key_of_environment(); !key.empty())
     headers.emplace_back("Authorization", "Bearer " + key);
   const nlohmann::ordered_json body = {{"model", flags.name}, {"keep_alive", 0}, {"stream", false}};
-  MILLRACE_TRY(const PostReply reply,
-               http_post(target, headers, body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
-                         kReplyLimit, kMaxServerReplyBytes));
+  auto posted = http_post(target, headers, body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                          kReplyLimit, kMaxServerReplyBytes);
+  if (!posted.ok() && posted.error().kind == kNetworkError)
+    return Error{kNetworkError, posted.error().message + kStartServer};
+  MILLRACE_TRY(const PostReply reply, std::move(posted));
   MILLRACE_TRY_VOID(read_reply(address, reply.status, reply.body));
   fmt::print("{} is unloaded\n", flags.name);
   return 0;

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub/short_names.h"
 #include "hub_model.h"
 #include "input.h"
 #include "models/arch.h"
@@ -113,6 +114,8 @@ struct ShowFlags {
 Error not_on_machine(const ModelStore& store, const std::string& name) {
   std::vector<std::string> names;
   for (const StoredModel& model : store.list()) names.push_back(model.name);
+  if (const auto all = short_names(); all.ok() && find_short_name(name, *all))
+    return Error::user(fmt::format("{0}: is not on this machine; `millrace pull {0}` downloads it", name));
   return Error::user(
       fmt::format("{}: no such model on this machine{}; `millrace list` lists them", name, suggestion(name, names)));
 }
@@ -227,7 +230,7 @@ Result<int> create(const std::string& name, const std::string& file) {
   MILLRACE_TRY(const ModelRecipe recipe, model_recipe(store, std::move(about)));
   for (const std::string& note : recipe.about.notes) fmt::print(stderr, "millrace: note: {}: {}\n", file, note);
   MILLRACE_TRY_VOID(store.create(name, recipe));
-  fmt::print("created {0}; millrace chat -m {0}\n", canonical_model_name(name));
+  fmt::print("created {0}; millrace run {0}\n", canonical_model_name(name));
   return 0;
 }
 

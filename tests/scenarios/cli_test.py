@@ -62,8 +62,7 @@ class ExitCodes(unittest.TestCase):
             self.assertIn(model["name"], millrace("models").stdout.decode())
             self.assertEqual(json.loads(millrace("inspect", model["name"], "--json").stdout)["parameters"], model["parameters"])
         self.expect(2, "run", "-m", "storeis", "-p", "a",
-                    message="storeis: no such file, and no model has that name; `millrace list`, `millrace models` and `millrace pull --list` "
-                            "list names; did you mean stories?")
+                    message="storeis: no such file, and no model has that name; did you mean stories?")
         self.expect(2, "inspect", "nonesuch", message="nonesuch: no such file, and no model has that name; `millrace list`")
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "out.gguf")

@@ -21,6 +21,38 @@ from cli import LLAMA, millrace, server_process, write
 RUN = ("run", "-m", LLAMA, "-p", "ab", "-n", "2", "-t", "1")
 
 
+class Start(unittest.TestCase):
+    def test_without_arguments_the_first_commands_fit_a_small_screen(self):
+        done = millrace()
+        self.assertEqual(done.returncode, 2)
+        lines = done.stderr.decode().splitlines()
+        self.assertLess(len(lines), 24)
+        self.assertLess(max(map(len, lines)), 80)
+        for command in re.findall(r"^  millrace (\w+)", done.stderr.decode(), re.M):
+            self.assertEqual(millrace(command, "--help").returncode, 0, command)
+
+
+class Cut(unittest.TestCase):
+    def test_a_text_that_is_cut_off_is_said_to_be(self):
+        cut = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "2", "-t", "1", "--ignore-eos").stderr.decode()
+        self.assertIn("the text was cut off after 2 tokens; -n N allows more", cut)
+        self.assertNotIn("cut off", millrace("run", "-m", LLAMA, "-p", "ab", "-n", "2", "-t", "1", "--json").stderr.decode())
+
+    def test_an_answer_to_a_message_ends_by_itself(self):
+        done = json.loads(millrace("run", "lab", "Write a story about a dog.", "-t", "1", "--json").stdout)
+        self.assertEqual(done["finish_reason"], "stop")
+
+
+class Narrow(unittest.TestCase):
+    def test_help_is_as_wide_as_the_terminal(self):
+        script = f"stty cols 60 2>/dev/null; {os.path.abspath(sys.argv[1])} help run"
+        done = subprocess.run(["script", "-qec", script, "/dev/null"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        lines = [line.rstrip("\r") for line in done.stdout.decode().splitlines()]
+        self.assertGreater(len(lines), 20)
+        prose = [line for line in lines if not line.lstrip().startswith(("millrace", "cat", "echo"))]
+        self.assertLessEqual(max(map(len, prose)), 60)
+
+
 class Words(unittest.TestCase):
     def refused(self, *arguments, code=2):
         done = millrace(*arguments)

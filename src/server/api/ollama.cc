@@ -76,7 +76,7 @@ Json last(const Answer& answer, const LineContent& content) {
                        : answer.choices.front().finish == FinishReason::stop ? "stop"
                                                                              : "length";
   if (answer.params.only_load) return out;
-  out["total_duration"] = nanoseconds(answer.total_seconds);
+  out["total_duration"] = nanoseconds(answer.params.waited_seconds + answer.total_seconds);
   out["load_duration"] = nanoseconds(answer.params.waited_seconds);
   out["prompt_eval_count"] = answer.prompt_tokens;
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);

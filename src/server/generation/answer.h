@@ -61,7 +61,7 @@ struct Answer {
   std::string chunk_head;      // the common start of all chunks of a stream; cached
   LateArrays late;             // arrays of the text that the format writes
   RequestTimings timings;      // timings of the choice that finished last
-  double total_seconds = 0;    // since the request arrived
+  double total_seconds = 0;    // since the request was read and its model loaded
 
   const AskedPrompt& prompt_of(size_t choice) const {
     return params.prompts[choice / static_cast<size_t>(params.request.n)];
