@@ -2,6 +2,8 @@
 // and never make it keep more than one frame. Whatever is a frame encodes to the bytes it was read from. The first byte
 // selects the size of the parts, and whether the head of each frame receives a valid checksum, which reaches the code
 // behind the check. The rest of the input is also read as a ticket and as a range of memory.
+#include "kv/transfer/block_frame.h"
+
 #include <xxhash.h>
 
 #include <cstdint>
@@ -9,7 +11,6 @@
 #include <cstring>
 #include <string>
 
-#include "kv/transfer/block_frame.h"
 #include "kv/transfer/block_ticket.h"
 
 namespace {

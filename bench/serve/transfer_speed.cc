@@ -1,8 +1,8 @@
-// transfer_speed: how fast blocks of keys and values move between two nodes of one machine, for every transport, next to
-// what the machine can do: bytes over a loopback connection, and copies in memory. A node puts the blocks of a prompt on
-// its shelf (with their checksums), another one asks for them, fetches them, verifies them, and copies them into its
-// pool. Both are in this process, each with its own threads, as on a machine with two nodes. Prints one JSON line for
-// each, with the median of all rounds.
+// transfer_speed: how fast blocks of keys and values move between two nodes of one machine, for every transport, next
+// to what the machine can do: bytes over a loopback connection, and copies in memory. A node puts the blocks of a
+// prompt on its shelf (with their checksums), another one asks for them, fetches them, verifies them, and copies them
+// into its pool. Both are in this process, each with its own threads, as on a machine with two nodes. Prints one JSON
+// line for each, with the median of all rounds.
 //
 //   transfer_speed --tokens 2000 --layers 22 --kv-heads 4 --head-dim 64 --rounds 9
 #include <arpa/inet.h>
@@ -40,10 +40,11 @@ double seconds_of(const std::function<void()>& work) {
 void print_row(const std::string& what, int64_t bytes, std::vector<double> seconds) {
   std::ranges::sort(seconds);
   const double median = seconds[seconds.size() / 2];
-  fmt::print("{{\"what\": \"{}\", \"bytes\": {}, \"ms\": {:.2f}, \"lowest_ms\": {:.2f}, \"highest_ms\": {:.2f}, "
-             "\"gb_per_s\": {:.3f}}}\n",
-             what, bytes, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3,
-             static_cast<double>(bytes) / median * 1e-9);
+  fmt::print(
+      "{{\"what\": \"{}\", \"bytes\": {}, \"ms\": {:.2f}, \"lowest_ms\": {:.2f}, \"highest_ms\": {:.2f}, "
+      "\"gb_per_s\": {:.3f}}}\n",
+      what, bytes, median * 1e3, seconds.front() * 1e3, seconds.back() * 1e3,
+      static_cast<double>(bytes) / median * 1e-9);
 }
 
 // A connection of loopback; false: there is none.

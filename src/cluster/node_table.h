@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-// What a node does for requests: all of them; computes their prompts; generates from prompts that others computed; or
-// keeps blocks for others, without a model.
+// The part of a node in the answer to a request. mixed: all of it; prefill: computes prompts for others, too; decode:
+// generates, also from prompts that others computed; store: keeps blocks for others, without a model.
 enum class NodeRole { mixed, prefill, decode, store };
 const char* node_role_name(NodeRole role);
 

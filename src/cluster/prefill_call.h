@@ -1,6 +1,6 @@
 // PrefillCall: the first part of a request in a cluster with roles: a node computes the prompt and answers with a
 // ticket for its blocks (server/generation/prefill_answer.h), which the router sends along to the node that generates.
-// Without a ticket, for whatever reason, that node computes the prompt itself.
+// Without a ticket, that node computes the prompt itself.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -6,7 +6,7 @@
 //   | | body |
 //
 //   reader                        holder
-//   hello (token) ------------->                       connect: whoever knows the cluster's token may read
+//   hello (token) ------------->                       connect: the token is that of the cluster's key
 //                 <------------- welcome (image or range)      refused (text)
 //   ask (lease, key) ---------->                       holds the block for this reader for a bounded time
 //                 <------------- found | missing

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// What a reader must know to be served: a digest of the cluster's key. All zero: no key.
+// A digest of the cluster's key, which a reader must know. All zero: no key.
 using TransferToken = std::array<uint8_t, 32>;
 
 // The path of the Unix socket of a server that listens at this TCP port.

@@ -40,7 +40,7 @@ struct ShelfStats {
   int64_t stored_blocks = 0, read_blocks = 0, read_bytes = 0;
   int64_t evicted_blocks = 0;
   int64_t refused_blocks = 0;  // no room: everything is held, or the tenant has its share
-  int64_t refused_reads = 0;   // of blocks that the lease does not cover
+  int64_t refused_reads = 0;   // reads of blocks that the lease does not cover
   int64_t expired_leases = 0;  // that ended by time
 };
 
@@ -49,7 +49,7 @@ class BlockShelf {
   using Clock = std::chrono::steady_clock;
   struct Options {
     int64_t bytes = int64_t{1} << 30;
-    double tenant_share = 1;    // of the memory, that one tenant's blocks may take
+    double tenant_share = 1;    // the part of the memory that one tenant's blocks may take
     double lease_seconds = 30;  // that a block is held without being read
   };
   // Errors: resource.

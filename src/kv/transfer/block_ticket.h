@@ -18,11 +18,11 @@ namespace millrace {
 struct BlockTicket {
   static constexpr const char* kHeader = "Millrace-Blocks";
 
-  std::string host;  // of the node's server of blocks; an IPv6 address without brackets
+  std::string host;  // address of the node's server of blocks; an IPv6 address without brackets
   int port = 0;
   uint64_t lease = 0;
-  PrefixKey key;       // of the last block
-  int64_t blocks = 0;  // of the prompt
+  PrefixKey key;       // key of the last block
+  int64_t blocks = 0;  // number of the prompt's blocks
 
   std::string text() const;
   // The value of the header; nothing if it is malformed.

@@ -1,7 +1,7 @@
 // Transport: how images of blocks get from another node to this one. A member makes the reader's side, a link
 // (tiers/remote_link.h): connect, then any number of asynchronous questions and fetches, whose replies arrive in order.
-// The sender only holds the blocks under a lease (Chen et al., 2024, KVDirect). What a link delivers is verified by its
-// user, so a transport need not be reliable; it must deliver or close within the user's deadlines.
+// The sender only holds the blocks under a lease (Chen et al., 2024, KVDirect). Every image that a link delivers is
+// verified by its user, so a transport need not be reliable; it must deliver or close within the user's deadlines.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct TransportOptions {
   int port = 0;
   TransferToken token{};
   StoreIdentity identity;
-  int64_t image_bytes = 0;  // of every block
+  int64_t image_bytes = 0;  // size of every block's image
 };
 
 struct TransportMember {
