@@ -18,6 +18,10 @@ struct RemoteReply {
   Kind kind = Kind::nil;
   int64_t integer = 0;
   std::string text;  // text of a status or an error, or the bytes
+  std::string_view image =
+      {};  // the bytes, in memory of the link, valid until its next call; empty: they are in `text`
+
+  std::string_view bytes() const { return image.empty() ? std::string_view(text) : image; }
 };
 
 class RemoteLink {

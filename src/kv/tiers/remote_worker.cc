@@ -331,7 +331,8 @@ bool RemoteWorker::take_block(RemoteLoad& load, size_t index, const RemoteReply&
   using Kind = RemoteReply::Kind;
   if (reply.kind != Kind::bytes && reply.kind != Kind::error) return false;
   const RemoteLoad::Block& block = load.blocks[index];
-  const std::span image(reinterpret_cast<const uint8_t*>(reply.text.data()), reply.text.size());
+  const std::string_view bytes = reply.bytes();
+  const std::span image(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   RemoteLoad::State state = RemoteLoad::State::missing;
   if (reply.kind == Kind::bytes && !image.empty())
     state = is_image_of({block.key, block.parent, block.tokens}, shape_, identity_, image) ? RemoteLoad::State::good

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,7 +13,6 @@ namespace {
 
 constexpr uint32_t kFrameMagic = 0x3146424d;  // "MBF1", frozen
 constexpr uint16_t kFrameVersion = 1;
-constexpr size_t kCompactBytes = 256 << 10;  // read bytes that are removed together
 
 struct FrameHead {  // frozen
   uint32_t magic;
@@ -71,10 +71,20 @@ std::optional<BlockRange> decode_range(std::string_view body, uint64_t bytes, ui
   return BlockRange{both[0], both[1]};
 }
 
+std::span<char> BlockFrameReader::room(size_t bytes) {
+  if (at_ == end_) at_ = end_ = 0;
+  if (bytes_.size() - end_ < bytes && at_ > 0) {
+    std::memmove(bytes_.data(), bytes_.data() + at_, end_ - at_);
+    end_ -= std::exchange(at_, 0);
+  }
+  if (bytes_.size() - end_ < bytes) bytes_.resize(std::max(end_ + bytes, bytes_.size() * 3 / 2));
+  return std::span(bytes_).subspan(end_);
+}
+
 void BlockFrameReader::push(std::string_view bytes) {
-  if (broken_) return;
-  if (at_ == bytes_.size() || at_ > kCompactBytes) bytes_.erase(0, std::exchange(at_, 0));
-  bytes_.append(bytes);
+  if (broken_ || bytes.empty()) return;
+  std::memcpy(room(bytes.size()).data(), bytes.data(), bytes.size());
+  taken(bytes.size());
 }
 
 std::optional<BlockFrame> BlockFrameReader::next() {

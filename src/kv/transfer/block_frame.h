@@ -25,6 +25,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kv/prefix_key.h"
 #include "kv/tiers/block_image.h"
@@ -79,16 +80,18 @@ class BlockFrameReader {
   explicit BlockFrameReader(uint64_t max_image) : max_image_(max_image) {}
 
   void push(std::string_view bytes);
+  // Memory for at least `bytes` received bytes; taken() says how many of them there are.
+  std::span<char> room(size_t bytes);
+  void taken(size_t bytes) { end_ += bytes; }
   std::optional<BlockFrame> next();  // nothing: incomplete, or broken
   bool broken() const { return broken_; }
-  void set_max_image(uint64_t bytes) { max_image_ = bytes; }
-  size_t held_bytes() const { return bytes_.size() - at_; }
+  size_t held_bytes() const { return end_ - at_; }
 
  private:
   uint64_t max_image_;
   bool broken_ = false;
-  std::string bytes_;
-  size_t at_ = 0;  // begin of the next frame
+  std::vector<char> bytes_;
+  size_t at_ = 0, end_ = 0;  // begin of the next frame, end of the received bytes
 };
 
 }  // namespace millrace

@@ -84,14 +84,14 @@ class BlockServer::Connection {
   bool takes_more() const { return out_.size() - sent_ < kMaxUnsentBytes; }
 
   void receive() {
-    char bytes[kServedReceive];
-    const ssize_t got = ::recv(socket_, bytes, sizeof bytes, 0);
+    const std::span<char> room = reader_.room(kServedReceive);
+    const ssize_t got = ::recv(socket_, room.data(), room.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got <= 0) {
       closed_ = true;
       return;
     }
-    reader_.push({bytes, static_cast<size_t>(got)});
+    reader_.taken(static_cast<size_t>(got));
     answer();
   }
 

@@ -40,7 +40,7 @@ ssize_t receive_with_file(int socket, std::span<char> into, int& file) {
 }  // namespace
 
 FrameLink::FrameLink(TransportOptions options)
-    : options_(std::move(options)), in_(kLinkReceive), reader_(static_cast<uint64_t>(options_.image_bytes)) {}
+    : options_(std::move(options)), reader_(static_cast<uint64_t>(options_.image_bytes)) {}
 
 FrameLink::~FrameLink() { FrameLink::close(); }
 
@@ -118,10 +118,10 @@ void FrameLink::send_some() {
 }
 
 void FrameLink::receive_some() {
-  const ssize_t got = receive_with_file(socket_, in_, file_);
+  const ssize_t got = receive_with_file(socket_, reader_.room(kLinkReceive), file_);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   if (got <= 0) return close();
-  reader_.push({in_.data(), static_cast<size_t>(got)});
+  reader_.taken(static_cast<size_t>(got));
 }
 
 std::optional<RemoteReply> FrameLink::next() {
@@ -149,11 +149,10 @@ std::optional<RemoteReply> FrameLink::reply_to(const Sent& sent, const BlockFram
   if (sent.kind == Kind::put && frame.kind == Kind::missing) return RemoteReply{RemoteReply::Kind::error, 0, "no room"};
   if (sent.kind != Kind::fetch) return std::nullopt;
   if (frame.kind == Kind::missing) return RemoteReply{RemoteReply::Kind::bytes, 0, {}};
-  if (frame.kind == Kind::image) return RemoteReply{RemoteReply::Kind::bytes, 0, std::string(frame.body)};
-  RemoteReply reply{RemoteReply::Kind::bytes, 0, {}};
-  if (frame.kind != Kind::range || !copy_range(frame.body, reply.text)) return std::nullopt;
+  if (frame.kind == Kind::image) return RemoteReply{RemoteReply::Kind::bytes, 0, {}, frame.body};
+  if (frame.kind != Kind::range || !copy_range(frame.body, copied_)) return std::nullopt;
   send(Kind::done, sent.key, sent.lease);
-  return reply;
+  return RemoteReply{RemoteReply::Kind::bytes, 0, {}, {copied_.data(), copied_.size()}};
 }
 
 }  // namespace millrace

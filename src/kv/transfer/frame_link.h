@@ -35,7 +35,7 @@ class FrameLink : public RemoteLink {
   // The other side has answered the greeting. `file`: one that it passed; -1: none. Takes it over. False: not usable.
   virtual bool welcomed(std::string_view body, int file) = 0;
   // Copies an image that the other side holds at a range of its memory. False: the range is none.
-  virtual bool copy_range(std::string_view /*range*/, std::string& /*out*/) { return false; }
+  virtual bool copy_range(std::string_view /*range*/, std::vector<char>& /*out*/) { return false; }
   virtual void closed() {}
 
   const TransportOptions& options() const { return options_; }
@@ -55,8 +55,8 @@ class FrameLink : public RemoteLink {
   const TransportOptions options_;
   int socket_ = -1, file_ = -1;
   std::string out_;
-  size_t sent_ = 0;  // bytes of out_
-  std::vector<char> in_;
+  size_t sent_ = 0;           // bytes of out_
+  std::vector<char> copied_;  // image of a range
   BlockFrameReader reader_;
   std::deque<Sent> waiting_;  // for replies
 };

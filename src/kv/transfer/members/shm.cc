@@ -55,9 +55,9 @@ class ShmLink final : public FrameLink {
     return good;
   }
 
-  bool copy_range(std::string_view range, std::string& out) override {
+  bool copy_range(std::string_view range, std::vector<char>& out) override {
     const auto found = decode_range(range, static_cast<uint64_t>(options().image_bytes), memory_.size());
-    if (found) out.assign(memory_.data() + found->offset, static_cast<size_t>(found->bytes));
+    if (found) out.assign(memory_.data() + found->offset, memory_.data() + found->offset + found->bytes);
     return found.has_value();
   }
 
