@@ -227,6 +227,8 @@ void wait_for_end(Running& running, ServeSignals& signals) {
 Result<int> serve_store(const ServeFlags& flags) {
   if (!flags.models.models.empty() || !flags.models.words.empty())
     return Error::user("--role store: keeps blocks and has no model; remove the model");
+  if (!flags.tls_cert.empty() || !flags.tls_key.empty())
+    return Error::unsupported("--tls-cert: a store has no TLS; use a network that is trusted");
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
   std::string no_store;

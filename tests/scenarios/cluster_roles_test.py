@@ -272,6 +272,20 @@ class Store(unittest.TestCase):
                     self.assertEqual(second.answer(body), expected)
                     self.assertTrue(relay.reached.is_set())
 
+    def test_a_store_has_neither_a_model_nor_tls(self):
+        for flags, message in ((("-m", "stories"), "has no model"), (("--tls-cert", "a", "--tls-key", "b"), "has no TLS"),
+                               (("--transfer-memory", "1K"), "at least 1M"), (("--transfer-host", "0.0.0.0"), "--transfer-key-file")):
+            done = subprocess.run([MILLRACE, "serve", "--role", "store", "--port", "0", *flags], capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertNotEqual(done.returncode, 0, flags)
+            self.assertIn(message, done.stderr)
+
+    def test_other_stores_do_not_move_blocks_between_nodes(self):
+        done = subprocess.run([MILLRACE, "serve", "--role", "decode", "-m", "stories", "--port", "0", "--kv-store", "redis"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("store 'node'", done.stderr)
+
     def test_another_clusters_key_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             keys = []
