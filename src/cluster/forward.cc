@@ -87,19 +87,20 @@ class Forward : public std::enable_shared_from_this<Forward> {
     if (first.empty() || then.empty() || seen) return false;
     const size_t node = first[route(first)].index;
     shared_.memory.add(asked_.prefix, node);
-    prefill_ = PrefillCall::start(
-        shared_.io, shared_.nodes, node, asked_.request, [self = shared_from_this()](std::string ticket) {
-          asio::post(self->strand_,
-                     [self, ticket = std::move(ticket)]() mutable { self->prefilled(std::move(ticket)); });
-        });
+    // The call must not keep this object alive, which holds the call.
+    prefill_ = PrefillCall::start(shared_.io, shared_.nodes, node, asked_.request,
+                                  [waiting = weak_from_this()](const std::string& ticket) {
+                                    const auto self = waiting.lock();
+                                    if (self) asio::post(self->strand_, [self, ticket] { self->prefilled(ticket); });
+                                  });
     return true;
   }
 
-  void prefilled(std::string ticket) {
+  void prefilled(const std::string& ticket) {
     prefill_.reset();
     if (over_) return;
     ++(ticket.empty() ? shared_.counts.unprefilled : shared_.counts.prefilled);
-    ticket_ = std::move(ticket);
+    ticket_ = ticket;
     choose();
   }
 
