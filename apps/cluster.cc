@@ -20,6 +20,7 @@
 #include "durations.h"
 #include "hub/http_get.h"
 #include "input.h"
+#include "kv/transfer/transport.h"
 #include "running.h"
 #include "serve_signals.h"
 #include "server/http/http_post.h"
@@ -31,6 +32,7 @@ namespace {
 constexpr const char* kClusterExamples = R"(Examples:
   millrace cluster up                        three servers of the built-in model on this machine, and a router
   millrace cluster up -m model.gguf --nodes 2 --port 8080
+  millrace cluster up --prefill 1 --decode 2           prompts are computed on one node, answers generated on the others
   millrace cluster route --node 10.0.0.1:8080 --node 10.0.0.2:8080    a router for servers that run already
   millrace cluster status
   millrace cluster drain node-2              its requests continue; it receives no new ones
@@ -64,6 +66,7 @@ constexpr size_t kMaxReplyBytes = size_t{16} << 20;
 
 struct RouterFlags {
   HttpLimits http;
+  std::vector<std::string> prefill_nodes;
   std::string route = std::string(routes().front().name), key_file;
   std::vector<std::string> nodes;
   double node_seconds = 6, wait_seconds = 30, drain_seconds = 30;
@@ -72,7 +75,8 @@ struct RouterFlags {
 struct UpFlags {
   RouterFlags router;
   std::string model = "lab";
-  int nodes = 3, threads = 0;
+  int nodes = -1, prefill = 0, decode = 0, store = 0, threads = 0;  // nodes: -1: 3, or none if there are roles
+  std::string transport = "shm";
   std::vector<std::string> node_flags;
   bool json = false;
 };
@@ -121,14 +125,19 @@ Result<int> run_route(const RouterFlags& flags) {
   MILLRACE_TRY(RouterOptions options, options_of(flags));
   for (const std::string& node : flags.nodes) {
     MILLRACE_TRY(NodeAddress address, NodeAddress::parse(node));
-    options.nodes.push_back(std::move(address));
+    options.nodes.push_back({std::move(address)});
+  }
+  for (const std::string& node : flags.prefill_nodes) {
+    MILLRACE_TRY(NodeAddress address, NodeAddress::parse(node));
+    options.nodes.push_back({std::move(address), NodeRole::prefill});
   }
   if (const char* key = std::getenv("MILLRACE_NODE_KEY")) options.table.key = key;
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY(const auto router, ClusterRouter::start(std::move(options), flags.http));
   signals.serving();
-  fmt::print("millrace: a router for {} nodes at {}\n", flags.nodes.size(), url_of(flags.http, router->port()));
+  fmt::print("millrace: a router for {} nodes at {}\n", flags.nodes.size() + flags.prefill_nodes.size(),
+             url_of(flags.http, router->port()));
   std::fflush(stdout);
   while (signals.wait() != ServeSignals::Signal::stop) {
   }
@@ -167,34 +176,78 @@ class KeyFolder {
   std::string key_;
 };
 
-Result<std::vector<std::unique_ptr<LocalNode>>> start_nodes(const UpFlags& flags, const std::string& key_file) {
-  const int threads = flags.threads > 0 ? flags.threads : std::max(1, available_cores() / flags.nodes);
+// The nodes of a cluster on this machine, in the order of their names.
+struct UpNodes {
+  std::vector<std::unique_ptr<LocalNode>> nodes;
+  std::vector<NodeRole> roles;
+
+  Result<void> add(NodeRole role, std::vector<std::string> arguments) {
+    nodes.push_back(std::make_unique<LocalNode>(std::move(arguments)));
+    roles.push_back(role);
+    return nodes.back()->start();
+  }
+};
+
+// Starts the store and waits for it. Returns the flag by which the other nodes reach it.
+Result<std::string> start_store(const UpFlags& flags, const std::string& key_file, UpNodes& up) {
+  MILLRACE_TRY_VOID(up.add(NodeRole::store, {program_path(), "serve", "--role", "store", "--api-key-file", key_file,
+                                             "--transfer-key-file", key_file}));
+  LocalNode& node = *up.nodes.back();
+  MILLRACE_TRY_VOID(node.wait_ready(kReadySeconds));
+  const std::string& said = node.said();  // "... (HOST:PORT) at ..."
+  const size_t colon = said.find(':', said.find('('));
+  const std::string port = said.substr(colon + 1, said.find(')') - colon - 1);
+  node.add_argument("--transfer-port=" + port);  // also after it has ended and is started again
+  return fmt::format("--kv-store=node:host=127.0.0.1,port={},transport={}", port, flags.transport);
+}
+
+Result<UpNodes> start_nodes(const UpFlags& flags, const std::string& key_file) {
+  const bool roles = flags.prefill > 0 || flags.decode > 0;
+  const int mixed = flags.nodes >= 0 ? flags.nodes : roles ? 0 : 3;
+  const int all = mixed + flags.prefill + flags.decode;
+  if (all == 0) return Error::user("--nodes 0: a cluster needs a node with the model");
+  if (flags.prefill > 0 && all == flags.prefill)
+    return Error::user("--prefill: needs nodes that generate, too; add --decode");
+  UpNodes up;
+  std::string store;
+  if (flags.store > 0) {
+    MILLRACE_TRY(store, start_store(flags, key_file, up));
+  }
+  const int threads = flags.threads > 0 ? flags.threads : std::max(1, available_cores() / all);
   std::vector<std::string> arguments = {
       program_path(),   "serve",  "-m",         flags.model,   "-t",   std::to_string(threads),
       "--api-key-file", key_file, "--no-webui", "--log-level", "error"};
+  if (!store.empty()) arguments.push_back(store);
+  if (roles || !store.empty())
+    arguments.insert(arguments.end(), {"--transfer-key-file", key_file, "--transport", flags.transport});
   arguments.insert(arguments.end(), flags.node_flags.begin(), flags.node_flags.end());
-  std::vector<std::unique_ptr<LocalNode>> nodes;
-  for (int i = 0; i < flags.nodes; ++i) {
-    nodes.push_back(std::make_unique<LocalNode>(arguments));
-    MILLRACE_TRY_VOID(nodes.back()->start());
-  }
-  for (auto& node : nodes) MILLRACE_TRY_VOID(node->wait_ready(kReadySeconds));
-  return nodes;
+  const std::pair<NodeRole, int> counts[] = {
+      {NodeRole::mixed, mixed}, {NodeRole::prefill, flags.prefill}, {NodeRole::decode, flags.decode}};
+  for (const auto& [role, count] : counts)
+    for (int i = 0; i < count; ++i) {
+      std::vector<std::string> its = arguments;
+      its.insert(its.end(), {"--role", node_role_name(role)});
+      MILLRACE_TRY_VOID(up.add(role, std::move(its)));
+    }
+  for (size_t i = store.empty() ? 0 : 1; i < up.nodes.size(); ++i)
+    MILLRACE_TRY_VOID(up.nodes[i]->wait_ready(kReadySeconds));
+  return up;
 }
 
-void print_up(const UpFlags& flags, const std::vector<std::unique_ptr<LocalNode>>& nodes, const std::string& router) {
+void print_up(const UpFlags& flags, const UpNodes& up, const std::string& router) {
   if (flags.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (size_t i = 0; i < nodes.size(); ++i)
+    for (size_t i = 0; i < up.nodes.size(); ++i)
       list.push_back({{"name", fmt::format("node-{}", i + 1)},
-                      {"role", "mixed"},
-                      {"pid", nodes[i]->pid()},
-                      {"url", nodes[i]->address().url()}});
+                      {"role", node_role_name(up.roles[i])},
+                      {"pid", up.nodes[i]->pid()},
+                      {"url", up.nodes[i]->address().url()}});
     print_json_line({{"router", router}, {"nodes", std::move(list)}});
   } else {
-    fmt::print("millrace: {} on {} nodes at {}\n", flags.model, nodes.size(), router);
-    for (size_t i = 0; i < nodes.size(); ++i)
-      fmt::print("  node-{}  {}  process {}\n", i + 1, nodes[i]->address().url(), nodes[i]->pid());
+    fmt::print("millrace: {} on {} nodes at {}\n", flags.model, up.nodes.size(), router);
+    for (size_t i = 0; i < up.nodes.size(); ++i)
+      fmt::print("  node-{}  {:7}  {}  process {}\n", i + 1, node_role_name(up.roles[i]), up.nodes[i]->address().url(),
+                 up.nodes[i]->pid());
   }
   std::fflush(stdout);
 }
@@ -214,8 +267,9 @@ Result<int> run_up(const UpFlags& flags) {
   ServeSignals signals;
   MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY(const auto folder, KeyFolder::create());
-  MILLRACE_TRY(auto nodes, start_nodes(flags, folder->file()));
-  for (const auto& node : nodes) options.nodes.push_back(node->address());
+  MILLRACE_TRY(UpNodes up, start_nodes(flags, folder->file()));
+  auto& nodes = up.nodes;
+  for (size_t i = 0; i < nodes.size(); ++i) options.nodes.push_back({nodes[i]->address(), up.roles[i]});
   options.table.key = folder->key();
   MILLRACE_TRY(auto router, ClusterRouter::start(std::move(options), flags.router.http));
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -226,7 +280,7 @@ Result<int> run_up(const UpFlags& flags) {
   signals.serving();
   while (!all_ready() && std::chrono::steady_clock::now() < until)
     if (signals.wait(0.05) == ServeSignals::Signal::stop) return 0;
-  print_up(flags, nodes, url_of(flags.router.http, router->port()));
+  print_up(flags, up, url_of(flags.router.http, router->port()));
   while (signals.wait(1) != ServeSignals::Signal::stop) restart_lost(nodes);
   drain(*router, signals, flags.router.drain_seconds);
   router.reset();
@@ -247,6 +301,7 @@ Result<nlohmann::ordered_json> read_reply(const std::string& url, int status, co
 std::vector<TableColumn> node_columns() {
   return {{.name = "NODE", .left = true},
           {.name = "STATE", .left = true},
+          {.name = "ROLE", .left = true, .drops = 5},
           {.name = "RUNNING"},
           {.name = "REQUESTS", .drops = 2},
           {.name = "FAILURES", .drops = 1},
@@ -274,7 +329,7 @@ Result<int> run_status(const AskFlags& flags) {
   }
   TextTable table(TableLook::plain, node_columns());
   for (const auto& node : json["nodes"])
-    table.add({node.value("name", std::string()), node.value("state", std::string()),
+    table.add({node.value("name", std::string()), node.value("state", std::string()), node.value("role", std::string()),
                fmt::format("{}", node.value("running", int64_t{0})),
                fmt::format("{}", node.value("requests", int64_t{0})),
                fmt::format("{}", node.value("failures", int64_t{0})), node.value("url", std::string()),
@@ -344,7 +399,23 @@ void add_cluster_command(CLI::App& app) {
   CLI::App* command =
       add_command(*cluster, "up", "Start a cluster on this machine", kUpExamples, [=] { return run_up(*up); });
   command->add_option("-m,--model", up->model, "The model of all nodes")->capture_default_str();
-  command->add_option("--nodes", up->nodes, "Number of nodes")->capture_default_str()->check(CLI::Range(1, 256));
+  command
+      ->add_option("--nodes", up->nodes, "Number of nodes that do everything; default: 3, or none if there are others")
+      ->check(CLI::Range(0, 256));
+  command->add_option("--prefill", up->prefill, "Number of nodes that compute prompts for others")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
+  command->add_option("--decode", up->decode, "Number of nodes that continue prompts that others computed")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
+  command->add_option("--store", up->store, "Number of nodes that keep blocks for the others")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
+  std::vector<std::string> kinds;
+  for (const auto& entry : transports().entries()) kinds.push_back(entry.info.name);
+  command->add_option("--transport", up->transport, "How blocks move between these nodes")
+      ->capture_default_str()
+      ->check(CLI::IsMember(kinds));
   command->add_option("-t,--threads", up->threads, "Threads of a node; 0: an equal share of the cores")
       ->check(CLI::Range(0, 1024));
   command
@@ -357,6 +428,10 @@ void add_cluster_command(CLI::App& app) {
   command = add_command(*cluster, "route", "Route requests to servers that run already", kRouteExamples,
                         [=] { return run_route(*route); });
   command->add_option("--node", route->nodes, "A server, HOST:PORT; repeatable")->required()->allow_extra_args(false);
+  command
+      ->add_option("--prefill-node", route->prefill_nodes,
+                   "A server with --role prefill, which computes prompts for the others; repeatable")
+      ->allow_extra_args(false);
   add_router_flags(command, *route);
   auto ask = std::make_shared<AskFlags>();
   command =

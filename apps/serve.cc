@@ -13,10 +13,12 @@
 #include "base/secret_memory.h"
 #include "base/system.h"
 #include "base/version.h"
+#include "cluster/store_node.h"
 #include "command.h"
 #include "config_file.h"
 #include "durations.h"
 #include "model_flags.h"
+#include "node_flags.h"
 #include "parse_again.h"
 #include "run/language_model.h"
 #include "serve_models.h"
@@ -50,6 +52,7 @@ struct ServeFlags {
   ServiceOptions service;
   TelemetryOptions telemetry;
   ServeModels models;
+  NodeFlags node;
   std::string key_file, template_file, constraint_memory, keys_path, tls_cert, tls_key;
   bool allow_public = false, api_docs = false, no_page = false;
   double drain_seconds = 30;
@@ -220,6 +223,26 @@ void wait_for_end(Running& running, ServeSignals& signals) {
   wait_for_drain(running.server, signals, running.flags.drain_seconds);
 }
 
+// A node that keeps blocks for others and has no model.
+Result<int> serve_store(const ServeFlags& flags) {
+  if (!flags.models.models.empty() || !flags.models.words.empty())
+    return Error::user("--role store: keeps blocks and has no model; remove the model");
+  if (!flags.tls_cert.empty() || !flags.tls_key.empty())
+    return Error::unsupported("--tls-cert: a store has no TLS; use a network that is trusted");
+  ServeSignals signals;
+  MILLRACE_TRY_VOID(signals.start());
+  std::string no_store;
+  MILLRACE_TRY(auto exchange, flags.node.make(flags.http.host, no_store));
+  const std::string blocks = fmt::format("{}:{}", exchange->options().server.host, exchange->port());
+  MILLRACE_TRY(const auto node, StoreNode::start(std::move(exchange), flags.service.keys, flags.http));
+  signals.serving();
+  fmt::print("millrace: a store of blocks ({}) at http://{}:{}\n", blocks, flags.http.host, node->port());
+  std::fflush(stdout);
+  while (signals.wait() != ServeSignals::Signal::stop) {
+  }
+  return 0;
+}
+
 Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   if (std::getenv("MILLRACE_END_WITH_PARENT")) end_with_parent();  // a node of `millrace cluster up`
   if (flags.api_docs) {
@@ -235,6 +258,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
     return Error::user(fmt::format(
         "host {}: other machines could use this server; set --api-keys, --api-key or --api-key-file, or --allow-public",
         flags.http.host));
+  if (flags.node.is_store()) return serve_store(flags);
   flags.service.page = !flags.no_page;
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
@@ -243,6 +267,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY_VOID(read_texts(flags));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
+  MILLRACE_TRY(flags.service.exchange, flags.node.make(flags.http.host, flags.engine.options.kv_store));
   MILLRACE_TRY(flags.service.engine, flags.engine.get(flags.model));
   flags.engine.vtc_weights = key_weights(flags.service.keys);
   flags.service.pooling = find_pooling(flags.models.pooling);
@@ -312,6 +337,7 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
       ->capture_default_str()
       ->transform(as_seconds())
       ->check(CLI::Range(0.1, 1e6));
+  flags.node.add_to(command);
 }
 
 void add_proxy_flags(CLI::App* command, ServeFlags& flags) {

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "cluster/event_relay.h"
+#include "cluster/prefill_call.h"
+#include "kv/transfer/block_ticket.h"
 
 namespace millrace {
 namespace {
@@ -49,6 +51,7 @@ class Forward : public std::enable_shared_from_this<Forward> {
       asio::post(self->strand_, [self] {
         if (self->over_) return;
         ++self->shared_.counts.cancelled;
+        if (self->prefill_) self->prefill_->cancel();
         self->leave(nullptr);
         self->over_ = true;
         self->timer_.cancel();
@@ -58,15 +61,61 @@ class Forward : public std::enable_shared_from_this<Forward> {
   }
 
  private:
-  void choose() {
-    if (over_) return;
+  // Ready nodes with one of these roles.
+  std::vector<NodeView> ready_nodes(std::initializer_list<NodeRole> roles) const {
     std::vector<NodeView> ready = shared_.nodes.view();
-    std::erase_if(ready,
-                  [&](const NodeView& node) { return node.state != NodeState::ready || full_.contains(node.index); });
+    std::erase_if(ready, [&](const NodeView& node) {
+      return node.state != NodeState::ready || std::ranges::find(roles, node.role) == roles.end();
+    });
+    return ready;
+  }
+
+  size_t route(const std::vector<NodeView>& ready) const {
+    const RouteInput input{ready, asked_.prefix, asked_.session, asked_.number, &shared_.memory};
+    return std::min(shared_.route->choose(input), ready.size() - 1);
+  }
+
+  // Sends the prompt to a node that prefills, once. Returns true while it is there. A short prompt, or one that a node
+  // that generates has seen, is not sent.
+  bool prefills() {
+    if (std::exchange(asked_prefill_, true) || !asked_.generates || asked_.prefix.empty()) return false;
+    const std::vector<NodeView> first = ready_nodes({NodeRole::prefill});
+    const std::vector<NodeView> then = ready_nodes({NodeRole::mixed, NodeRole::decode});
+    const bool seen = std::ranges::any_of(then, [&](const NodeView& node) {
+      return shared_.memory.known(asked_.prefix, node.index) == asked_.prefix.size();
+    });
+    if (first.empty() || then.empty() || seen) return false;
+    const size_t node = first[route(first)].index;
+    shared_.memory.add(asked_.prefix, node);
+    // The call must not keep this object alive, which holds the call.
+    prefill_ = PrefillCall::start(shared_.io, shared_.nodes, node, asked_.request,
+                                  [waiting = weak_from_this()](const std::string& ticket) {
+                                    const auto self = waiting.lock();
+                                    if (self) asio::post(self->strand_, [self, ticket] { self->prefilled(ticket); });
+                                  });
+    return true;
+  }
+
+  void prefilled(const std::string& ticket) {
+    prefill_.reset();
+    if (over_) return;
+    ++(ticket.empty() ? shared_.counts.unprefilled : shared_.counts.prefilled);
+    ticket_ = ticket;
+    choose();
+  }
+
+  // Nodes that prefill answer whole requests if no others are ready.
+  void choose() {
+    if (over_ || prefills()) return;
+    const auto room = [&](std::vector<NodeView> nodes) {
+      std::erase_if(nodes, [&](const NodeView& node) { return full_.contains(node.index); });
+      return nodes;
+    };
+    std::vector<NodeView> ready = room(ready_nodes({NodeRole::mixed, NodeRole::decode}));
+    if (ready.empty()) ready = room(ready_nodes({NodeRole::prefill}));
     if (ready.empty() && !full_.empty() && refusal_) return pass_refusal();
     if (ready.empty()) return wait_for_node();
-    const RouteInput input{ready, asked_.prefix, asked_.session, asked_.number, &shared_.memory};
-    call(ready[std::min(shared_.route->choose(input), ready.size() - 1)]);
+    call(ready[route(ready)]);
   }
 
   void wait_for_node() {
@@ -88,6 +137,8 @@ class Forward : public std::enable_shared_from_this<Forward> {
     head_ = {};
     whole_.clear();
     if (relay_) relay_->restart();
+    NodeRequest request = asked_.request;
+    if (!ticket_.empty()) request.headers.emplace_back(BlockTicket::kHeader, ticket_);
     // An event of an earlier attempt is dropped.
     const auto posted = [self = shared_from_this(), attempt](auto work) {
       asio::post(self->strand_, [self, attempt, work = std::move(work)]() mutable {
@@ -95,7 +146,7 @@ class Forward : public std::enable_shared_from_this<Forward> {
       });
     };
     call_ = NodeCall::start(
-        shared_.io, shared_.nodes.address(*node_), asked_.request, kConnectSeconds, 0,
+        shared_.io, shared_.nodes.address(*node_), std::move(request), kConnectSeconds, 0,
         {.head =
              [posted](NodeHead head) {
                posted([head = std::move(head)](Forward& self) mutable { self.head_came(std::move(head)); });
@@ -253,6 +304,9 @@ class Forward : public std::enable_shared_from_this<Forward> {
   std::optional<Clock::time_point> waiting_since_;
   std::optional<size_t> node_;
   std::string node_name_;
+  std::shared_ptr<PrefillCall> prefill_;  // null: not there
+  bool asked_prefill_ = false;
+  std::string ticket_;  // for the prompt's blocks; "": none
   bool on_node_ = false;
   int attempt_ = 0, losses_ = 0;
   std::shared_ptr<NodeCall> call_;

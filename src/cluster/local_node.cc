@@ -96,7 +96,8 @@ Result<void> LocalNode::wait_ready(double seconds) {
     if (n <= 0) return Error::internal("a node ended before it was ready; its errors are above");
     line.append(some.data(), static_cast<size_t>(n));
   }
-  MILLRACE_TRY(address_, address_in(line.substr(0, line.find('\n'))));
+  said_ = line.substr(0, line.find('\n'));
+  MILLRACE_TRY(address_, address_in(said_));
   return {};
 }
 

@@ -30,12 +30,16 @@ class LocalNode {
 
   pid_t pid() const { return pid_; }
   const NodeAddress& address() const { return address_; }
+  const std::string& said() const { return said_; }  // the line with its address
+  // From now on, start() passes this flag, too.
+  void add_argument(std::string argument) { arguments_.push_back(std::move(argument)); }
 
  private:
   void close_output();
 
-  const std::vector<std::string> arguments_;
+  std::vector<std::string> arguments_;
   NodeAddress address_;
+  std::string said_;
   pid_t pid_ = -1;  // -1: it does not run
   int output_ = -1;
 };

@@ -19,6 +19,16 @@ struct NodeTable::Node {
   std::shared_ptr<NodeCall> call;
 };
 
+const char* node_role_name(NodeRole role) {
+  switch (role) {
+    case NodeRole::mixed: return "mixed";
+    case NodeRole::prefill: return "prefill";
+    case NodeRole::decode: return "decode";
+    case NodeRole::store: return "store";
+  }
+  return "";
+}
+
 const char* node_state_name(NodeState state) {
   switch (state) {
     case NodeState::unknown: return "unknown";
@@ -29,14 +39,15 @@ const char* node_state_name(NodeState state) {
   return "";
 }
 
-NodeTable::NodeTable(asio::io_context& io, std::vector<NodeAddress> nodes, Options options)
+NodeTable::NodeTable(asio::io_context& io, std::vector<ClusterNode> nodes, Options options)
     : io_(io), options_(std::move(options)) {
-  for (NodeAddress& address : nodes) {
+  for (auto& [address, role] : nodes) {
     nodes_.push_back(std::make_unique<Node>(io, std::move(address)));
     NodeView& view = nodes_.back()->view;
     view.index = nodes_.size() - 1;
     view.name = fmt::format("node-{}", nodes_.size());
     view.url = nodes_.back()->address.url();
+    view.role = role;
   }
 }
 
@@ -107,7 +118,7 @@ NodeState NodeTable::state(size_t node) const {
 bool NodeTable::any_ready() const {
   std::lock_guard lock(mutex_);
   for (const auto& node : nodes_)
-    if (node->view.state == NodeState::ready) return true;
+    if (node->view.state == NodeState::ready && node->view.role != NodeRole::store) return true;
   return false;
 }
 

@@ -16,6 +16,16 @@
 
 namespace millrace {
 
+// The part of a node in the answer to a request. mixed: all of it; prefill: computes prompts for others, too; decode:
+// generates, also from prompts that others computed; store: keeps blocks for others, without a model.
+enum class NodeRole { mixed, prefill, decode, store };
+const char* node_role_name(NodeRole role);
+
+struct ClusterNode {
+  NodeAddress address;
+  NodeRole role = NodeRole::mixed;
+};
+
 enum class NodeState { unknown, ready, draining, lost };
 const char* node_state_name(NodeState state);
 
@@ -23,6 +33,7 @@ struct NodeView {
   size_t index = 0;
   std::string name;  // "node-1"
   std::string url;
+  NodeRole role = NodeRole::mixed;
   NodeState state = NodeState::unknown;
   bool drained = false;  // by an operator
   int64_t open = 0;      // requests of this router that run there
@@ -41,7 +52,7 @@ class NodeTable {
   };
 
   // `io` must not run after this object has ended.
-  NodeTable(boost::asio::io_context& io, std::vector<NodeAddress> nodes, Options options);
+  NodeTable(boost::asio::io_context& io, std::vector<ClusterNode> nodes, Options options);
   ~NodeTable();
 
   void start();  // begins to ask
@@ -51,7 +62,7 @@ class NodeTable {
   size_t size() const { return nodes_.size(); }
   std::vector<NodeView> view() const;
   NodeState state(size_t node) const;
-  bool any_ready() const;
+  bool any_ready() const;  // with a model
 
   // A request begins on the node, or ends there. `lost`: the node could not be reached, or the connection was lost.
   void begin(size_t node);

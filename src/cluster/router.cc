@@ -73,6 +73,8 @@ bool is_of_client(std::string_view name) {
                                               "host",
                                               "keep-alive",
                                               "millrace-answer",
+                                              "millrace-blocks",
+                                              "millrace-prefill",
                                               "origin",
                                               "proxy-authorization",
                                               "te",
@@ -191,6 +193,7 @@ std::optional<HttpReply> ClusterRouter::State::own_answer(const HttpRequest& req
     for (const NodeView& node : nodes.view())
       list.push_back({{"name", node.name},
                       {"url", node.url},
+                      {"role", node_role_name(node.role)},
                       {"state", node_state_name(node.state)},
                       {"drained", node.drained},
                       {"running", node.open},
@@ -239,6 +242,7 @@ ForwardedRequest ClusterRouter::State::forwarded(HttpRequest request, const Endp
   const AnswerIdentity identity{id, static_cast<int64_t>(unix_now()), random_source()() >> 11};
   ForwardedRequest out;
   out.dialect = endpoint.dialect;
+  out.generates = endpoint.format != nullptr;
   if (endpoint.format) out.ping = endpoint.format->ping;
   out.number = numbers++;
   if (body.is_object()) {
@@ -277,7 +281,8 @@ ClusterRouter::ClusterRouter() = default;
 
 Result<std::unique_ptr<ClusterRouter>> ClusterRouter::start(RouterOptions options, const HttpLimits& limits,
                                                             std::shared_ptr<const TlsContext> tls) {
-  if (options.nodes.empty()) return Error::user("a router needs at least one node");
+  if (std::ranges::all_of(options.nodes, [](const ClusterNode& node) { return node.role == NodeRole::store; }))
+    return Error::user("a router needs at least one node that is not a store");
   auto router = std::unique_ptr<ClusterRouter>(new ClusterRouter());
   router->state_ = std::make_unique<State>(std::move(options));
   State* state = router->state_.get();

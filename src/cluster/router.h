@@ -24,7 +24,7 @@
 namespace millrace {
 
 struct RouterOptions {
-  std::vector<NodeAddress> nodes;  // at least one
+  std::vector<ClusterNode> nodes;  // at least one that is not a store
   NodeTable::Options table;
   const Route* route = &routes().front();
   double wait_seconds = 30;  // that a request waits while no node is ready

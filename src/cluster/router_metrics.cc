@@ -20,6 +20,9 @@ std::string router_metrics(const std::vector<NodeView>& nodes, const ForwardCoun
     out += fmt::format("millrace_router_requests_total{{result=\"{}\"}} {}\n", result, count->load());
   add(out, "millrace_router_restarts_total", "counter", "Answers that began again on another node.");
   out += fmt::format("millrace_router_restarts_total {}\n", counts.restarted.load());
+  add(out, "millrace_router_prefills_total", "counter", "Prompts that were sent to nodes that prefill, by result.");
+  out += fmt::format("millrace_router_prefills_total{{result=\"ticket\"}} {}\n", counts.prefilled.load());
+  out += fmt::format("millrace_router_prefills_total{{result=\"none\"}} {}\n", counts.unprefilled.load());
   add(out, "millrace_router_node_ready", "gauge", "1 if the node receives requests.");
   for (const NodeView& node : nodes)
     out += fmt::format("millrace_router_node_ready{{node=\"{}\"}} {}\n", node.name,

@@ -133,7 +133,7 @@ void StoreLoads::load(LiveStream& stream, int64_t found, int64_t held) {
   const double load = load_seconds(std::ssize(chosen) + store_->stats().state_blocks);
   const double compute = loop_.cost->prefill_seconds(end, loop_.limits.batch_tokens) -
                          loop_.cost->prefill_seconds(s.computed, loop_.limits.batch_tokens);
-  if (load >= compute) {
+  if (load >= compute && !store_->always_loads()) {
     loop_.stats.store.passed_tokens += end - s.computed;
     return;
   }

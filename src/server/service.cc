@@ -9,12 +9,14 @@
 #include <random>
 
 #include "base/secret_memory.h"
+#include "kv/transfer/block_exchange.h"
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/use_field.h"
 #include "server/generation/answer_identity.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
+#include "server/generation/prefill_answer.h"
 #include "server/generation/prompt_rows.h"
 #include "server/generation/text_work.h"
 #include "server/measure/comparisons.h"
@@ -173,7 +175,8 @@ std::string Service::metrics_text() const {
     engines.push_back(
         {model->name(), model->engine->stats(), model->engine_options, std::ssize(model->engine->adapters())});
   return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(),
-                        texts_->counts(), options_.metrics_aliases);
+                        texts_->counts(), options_.metrics_aliases) +
+         (options_.exchange ? options_.exchange->metrics_text() : "");
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
@@ -495,12 +498,24 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest params, const
 
 void Service::complete_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                               const Exchange& exchange) {
-  if (auto wrong = complete(params))
+  auto wrong = complete(params);
+  const bool prefills = !wrong && options_.exchange && !request.header("millrace-prefill").empty();
+  if (prefills) wrong = charge(params, request);
+  if (wrong)
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
+  if (prefills) return start_prefill(*this, options_.exchange, endpoint, std::move(params), headers(request), exchange);
+  note_ticket(request);
   if (params.request.constraint.kind == Constraint::Kind::none)
     return begin_answer(endpoint, std::move(params), request, exchange);
   wait_for_constraint(endpoint, std::move(params), request, exchange);
+}
+
+// A router says which node holds the blocks of the prompt. This node connects there, so it listens to its operator
+// alone.
+void Service::note_ticket(const HttpRequest& request) const {
+  if (!options_.exchange || !(request.account ? request.account->key().admin : options_.local_only)) return;
+  if (const auto ticket = BlockTicket::parse(request.header("millrace-blocks"))) options_.exchange->announce(*ticket);
 }
 
 // Compiles in the background: it can take long, and this thread serves other requests.

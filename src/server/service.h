@@ -31,6 +31,8 @@
 
 namespace millrace {
 
+class BlockExchange;
+
 // Settings that can change while the server runs; see Service::change().
 struct LiveOptions {
   std::vector<std::string> api_keys;  // admin keys without limits
@@ -62,6 +64,7 @@ struct ServiceOptions : LiveOptions {
   std::vector<std::string> metrics_aliases;  // "vllm", "llamacpp": also export metrics under their names
   double stuck_seconds = 600;                // a step that runs this long is considered hung: its tokens are bounded
   std::shared_ptr<Telemetry> telemetry;      // null: counters only
+  std::shared_ptr<BlockExchange> exchange;   // null: the node moves no blocks to or from others
 };
 
 class Comparisons;
@@ -159,6 +162,7 @@ class Service {
                         Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange);
   void complete_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange);
+  void note_ticket(const HttpRequest& request) const;
   void received_constraint(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
                            const Exchange& exchange);
   void begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,

@@ -13,6 +13,7 @@
 #include "kv/state_evictor.h"
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
+#include "kv/transfer/transport.h"
 #include "models/arch.h"
 #include "models/forward_switches.h"
 #include "models/mixers/mixer.h"
@@ -69,6 +70,7 @@ std::vector<TechniqueInfo> all_techniques() {
                              token_evictors().infos(),
                              kv_tiers().infos(),
                              kv_stores().infos(),
+                             transports().infos(),
                              drafters().infos(),
                              acceptances().infos(),
                              prompt_compressors().infos(),

@@ -151,6 +151,8 @@ inline void add_place_choices(const ChoiceFiles& files, std::vector<MemberChoice
                  [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,order=importance,path=" + path; }});
   out.push_back({"store", "ssd: of which a part is fetched",
                  [path](EngineOptions& o) { o.kv_store = "ssd:size=1M,order=importance,fetch=0.5,path=" + path; }});
+  out.push_back(
+      {"store", "node: that is not there", [](EngineOptions& o) { o.kv_store = "node:host=127.0.0.1,port=9"; }});
   out.push_back({"pool", "virtual", [](EngineOptions& o) { o.kv_pool = "virtual"; }});
   for (const auto& entry : prefix_evictors().entries())
     out.push_back(

@@ -172,6 +172,13 @@ void copy_parts_out(KvPool& pool, const ImagePlace& from, const ImageShape& shap
             [&](int64_t layer, std::span<uint8_t> part) { copy_part_out(pool, from, shape, layer, part.data()); });
 }
 
+std::optional<PrefixKey> parent_in_image(std::string_view image) {
+  RecordHead head;
+  if (image.size() < sizeof head) return std::nullopt;
+  std::memcpy(&head, image.data(), sizeof head);
+  return PrefixKey{head.parent_low, head.parent_high};
+}
+
 void copy_parts_in(KvPool& pool, const ImagePlace& to, const ImageShape& shape, std::span<const uint8_t> image) {
   each_part(shape, image,
             [&](int64_t layer, std::span<const uint8_t> part) { copy_part_in(pool, to, shape, layer, part.data()); });

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,6 +118,8 @@ void seal_image(const ImageShape& shape, const StoreIdentity& identity, StoreRec
 // Returns true if the bytes are a complete and intact image of the block that `link` describes.
 bool is_image_of(const ChainLink& link, const ImageShape& shape, const StoreIdentity& identity,
                  std::span<const uint8_t> image);
+// The key of the previous block that the record of an image names; nothing if the bytes are too few for a record.
+std::optional<PrefixKey> parent_in_image(std::string_view image);
 // Copies the parts of an intact image into the pool.
 void copy_parts_in(KvPool& pool, const ImagePlace& to, const ImageShape& shape, std::span<const uint8_t> image);
 

@@ -70,6 +70,20 @@ const Registry<StoreMember>& kv_stores() {
             Loss::lossless,
             "tests/properties/engine_redis_test.cc"},
            kRedisStore},
+          {{"store",
+            "node",
+            "other nodes of a cluster: the one that computed a prompt, and a store node",
+            "Zhong et al., 2024, DistServe: Disaggregating Prefill and Decoding for Goodput-optimized Large Language "
+            "Model Serving",
+            {{"host", Type::text, "", 0, 0, "name or address of the store node; empty: none"},
+             {"port", Type::integer, "0", 0, 65535, "its port for blocks"},
+             {"transport", Type::text, "tcp", 0, 0, "how blocks of the store node move: tcp or shm"},
+             {"exchange", Type::text, "", 0, 0, "name of the process's exchange; millrace serve sets it"},
+             {"deadline_ms", Type::integer, "1000", 1, 3600000,
+              "how long a lookup may take, and then a load; then the tokens are computed"}},
+            Loss::lossless,
+            "tests/properties/engine_nodes_test.cc"},
+           kNodeStore},
       });
   return registry;
 }

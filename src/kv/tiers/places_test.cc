@@ -134,7 +134,7 @@ TEST(Places, Messages) {
     const auto bytes = chosen->member.memory(small_layout(), chosen->options);
     return bytes.ok() ? std::string() : bytes.error().message;
   };
-  EXPECT_EQ(message("tape"), "KV store: unknown 'tape'; available: ssd, redis");
+  EXPECT_EQ(message("tape"), "KV store: unknown 'tape'; available: ssd, redis, node");
   EXPECT_EQ(message("ssd"), "KV store: needs a file, path=...");
   EXPECT_EQ(message("ssd:path=/tmp/a,size=much").find("KV store: size: "), 0u) << message("ssd:path=/tmp/a,size=much");
   EXPECT_EQ(message("ssd:path=/tmp/a,folder=b"),
@@ -146,6 +146,9 @@ TEST(Places, Messages) {
             "KV store: password_env: the environment has no variable MILLRACE_NO_SUCH_VARIABLE");
   EXPECT_EQ(
       choose_member("KV store", kv_stores(), "redis:port=0").error().message.find("KV store redis: port: must be"), 0u);
+  EXPECT_EQ(message("node"), "KV store: needs a store node, host=...,port=...");
+  EXPECT_EQ(message("node:host=a"), "KV store: needs the store node's port, port=...");
+  EXPECT_EQ(message("node:host=a,port=9"), "");
   const auto tier = choose_member("KV tier", kv_tiers(), "memory:tokens=-1");
   ASSERT_FALSE(tier.ok());
   EXPECT_EQ(tier.error().message.find("KV tier memory: tokens: must be between 0 and"), 0u) << tier.error().message;

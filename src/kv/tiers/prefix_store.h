@@ -70,6 +70,9 @@ class PrefixStore {
   // Returns true if other engines read the store at the same time: blocks are then put as soon as they are computed.
   virtual bool is_shared() const { return false; }
 
+  // Returns true if the blocks of the last lookup that was ready are to be loaded even if computing them seems faster.
+  virtual bool always_loads() const { return false; }
+
   // Copies the block's bytes; the pool may reuse the block at once. If a stored block has not been verified since
   // startup, it is compared with these bytes, and rewritten if damaged. `wait`: wait for buffer space instead of
   // dropping the block.

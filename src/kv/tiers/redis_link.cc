@@ -1,9 +1,6 @@
 #include "kv/tiers/redis_link.h"
 
 #include <hiredis/hiredis.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,18 +12,19 @@
 #include <utility>
 
 #include "base/system.h"
+#include "kv/tiers/dial.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kReceiveBytes = 256 << 10;  // at once
 
-using ReplyKind = RedisReply::Kind;
+using ReplyKind = RemoteReply::Kind;
 
 // hiredis calls these; an exception must not pass through it. Null: it reports an error, which ends the connection.
 void* make_reply(ReplyKind kind, int64_t integer, std::string_view text) noexcept {
   try {
-    return new RedisReply{kind, integer, std::string(text)};
+    return new RemoteReply{kind, integer, std::string(text)};
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -40,32 +38,11 @@ void* make_text(const redisReadTask* task, char* text, size_t bytes) {
 void* refuse_array(const redisReadTask*, int) { return nullptr; }  // no command that is sent has one as its reply
 void* make_integer(const redisReadTask*, long long value) { return make_reply(ReplyKind::integer, value, {}); }
 void* make_nil(const redisReadTask*) { return make_reply(ReplyKind::nil, 0, {}); }
-void free_reply(void* reply) { delete static_cast<RedisReply*>(reply); }
+void free_reply(void* reply) { delete static_cast<RemoteReply*>(reply); }
 
 redisReplyObjectFunctions reply_functions = {make_text, refuse_array, make_integer, make_nil, free_reply};
 
 int whole_milliseconds(double seconds) { return static_cast<int>(std::ceil(std::clamp(seconds, 0.0, 1e6) * 1e3)); }
-
-// -1: no connection to this address within the time.
-int connect_to(const addrinfo& address, double seconds) {
-  const int made = open_socket(address.ai_family, address.ai_socktype, address.ai_protocol);
-  if (made < 0) return -1;
-  bool connected = ::connect(made, address.ai_addr, address.ai_addrlen) == 0;
-  if (!connected && errno == EINPROGRESS) {
-    pollfd ready{made, POLLOUT, 0};
-    int error = 0;
-    socklen_t bytes = sizeof error;
-    connected = ::poll(&ready, 1, whole_milliseconds(seconds)) == 1 &&
-                ::getsockopt(made, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0;
-  }
-  if (!connected) {
-    ::close(made);
-    return -1;
-  }
-  const int on = 1;
-  ::setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  return made;
-}
 
 }  // namespace
 
@@ -84,12 +61,7 @@ void RedisLink::close() {
 
 bool RedisLink::connect(const std::string& host, int port, double seconds) {
   close();
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return false;
-  for (const addrinfo* one = found; one && socket_ < 0; one = one->ai_next) socket_ = connect_to(*one, seconds);
-  ::freeaddrinfo(found);
+  socket_ = dial(host, port, seconds);
   if (socket_ < 0) return false;
   reader_.reset(redisReaderCreateWithFunctions(&reply_functions));
   if (!reader_) close();
@@ -141,7 +113,7 @@ void RedisLink::receive_some() {
     close();
 }
 
-std::optional<RedisReply> RedisLink::next() {
+std::optional<RemoteReply> RedisLink::next() {
   if (!open()) return std::nullopt;
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
@@ -149,7 +121,7 @@ std::optional<RedisReply> RedisLink::next() {
     return std::nullopt;
   }
   if (!reply) return std::nullopt;
-  const std::unique_ptr<RedisReply> owned(static_cast<RedisReply*>(reply));
+  const std::unique_ptr<RemoteReply> owned(static_cast<RemoteReply*>(reply));
   return std::move(*owned);
 }
 

@@ -12,16 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kv/tiers/remote_link.h"
+
 struct redisReader;
 
 namespace millrace {
-
-struct RedisReply {
-  enum class Kind : uint8_t { nil, integer, status, error, bytes };
-  Kind kind = Kind::nil;
-  int64_t integer = 0;
-  std::string text;  // text of a status or an error, or the bytes
-};
 
 class RedisLink {
  public:
@@ -41,7 +36,7 @@ class RedisLink {
   // Waits up to `seconds` until the socket or `wake` (-1: none) is ready, then sends and receives what it can.
   void move(int wake, double seconds);
   // The next reply; nothing: it has not arrived.
-  std::optional<RedisReply> next();
+  std::optional<RemoteReply> next();
 
  private:
   struct FreeReader {

@@ -3,7 +3,7 @@
 //
 //   PREFIX:32 hex digits of the identity:32 hex digits of the block's key
 //
-// All of the network is on one thread of its own (redis_worker.h). Without a connection nothing is found, nothing is
+// A remote store (remote_store.h) whose link speaks to the server. Without a connection nothing is found, nothing is
 // stored, and no stream waits. The server evicts and expires blocks as it is configured; this side remembers which ones
 // it has seen there, so as not to send them again.
 #pragma once

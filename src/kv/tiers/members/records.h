@@ -9,5 +9,6 @@ extern const TierMember kMemoryTier;
 extern const TierMember kDiskTier;
 extern const StoreMember kSsdStore;
 extern const StoreMember kRedisStore;
+extern const StoreMember kNodeStore;
 
 }  // namespace millrace
