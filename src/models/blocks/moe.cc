@@ -164,9 +164,9 @@ bool hooks_read_experts(const ExpertJobs& jobs) {
 bool mixes_roundings(const ForwardContext& context, const std::vector<MlpWeights>& experts) {
   if (!context.source || context.source->policy().lossy.empty()) return false;
   return std::ranges::any_of(experts, [&](const MlpWeights& one) {
-           return one.up.format->activation != experts.front().up.format->activation ||
-                  one.down.format->activation != experts.front().down.format->activation;
-         });
+    return one.up.format->activation != experts.front().up.format->activation ||
+           one.down.format->activation != experts.front().down.format->activation;
+  });
 }
 
 // The rows that the experts read, before rounding, gathered as the rounded ones are; null if neither hooks nor weight
