@@ -39,7 +39,7 @@ struct PlanFlags {
   std::string action;
   ModelFlags model;
   int64_t streams = 1, context = 640, generated = 128, batch_tokens = 512;
-  double skew = 0;
+  std::optional<double> skew;
   bool measure = false, json = false, wide = false;
   std::string text, out;  // for profile
   int64_t tokens = 4096;
@@ -237,9 +237,8 @@ void add_offload_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--expert-skew", flags->skew,
-                   "How unequal the frequencies of experts are: the exponent of Zipf's law; 0: all equal")
-      ->check(CLI::Range(0.0, 4.0))
-      ->capture_default_str();
+                   "How unequal the frequencies of experts are: the exponent of Zipf's law; 0: all equal [as measured]")
+      ->check(CLI::Range(0.0, kMaxExpertSkew));
   command->add_option("-f,--file", flags->text, "Text file that a profile is made of");
   command->add_option("-o,--output", flags->out, "File that a profile is written to");
   command->add_option("--tokens", flags->tokens, "Tokens of the text to read, at most")

@@ -27,6 +27,14 @@ struct GgufName {
   std::string_view stored;
 };
 
+// A factor of rows of a matrix. Entries of the same tensor stand one behind the other, for one part of its rows after
+// the other.
+struct RowFactor {
+  std::string_view tensor;  // canonical name; of a layer's tensor, the part behind "blk.N."
+  int64_t rows = 0;         // 0: all rows
+  double factor = 1.0;
+};
+
 struct Arch {
   std::string_view name;                      // GGUF's general.architecture
   std::vector<std::string_view> huggingface;  // class names in config.json's architectures
@@ -57,8 +65,13 @@ struct Arch {
   bool (*takes)(const ArchSpec& spec) = nullptr;
   // Tensors of GGUF files have the values and shapes of the folder's, under canonical names.
   bool same_tensors = false;
-  // false: models/convert/ does not write the family's folders as GGUF files, or its GGUF files as folders.
-  bool folder_to_gguf = true, gguf_to_folder = true;
+  // Returns the factors of a folder's config.json that the family's GGUF files have in their matrices, and sets the
+  // spec's own to those of such a file. Null: there are none.
+  std::vector<RowFactor> (*take_factors)(ConfigReader& config, ArchSpec& spec) = nullptr;
+  // Folders hold the experts of a layer as two tensors, of which one has the rows of each gate and up matrix.
+  bool stacked_experts = false;
+  // false: models/convert/ does not write the family's GGUF files as folders.
+  bool gguf_to_folder = true;
   // Fields that the common writers do not cover; keys of `meta` have no prefix. Either may be null.
   void (*write_gguf)(const ArchSpec& spec, nlohmann::ordered_json& meta) = nullptr;
   void (*write_huggingface)(const ArchSpec& spec, nlohmann::ordered_json& config) = nullptr;

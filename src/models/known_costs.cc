@@ -16,7 +16,7 @@ constexpr double kSecondsPerByte = 1.0 / 8e9, kMostThreads = 4, kSecondsPerByteA
 constexpr int64_t kDiskReads = 16;     // in flight
 constexpr double kDiskSeconds = 0.1;   // of the measurement
 constexpr double kUnknownDisk = 5e8;   // bytes a second
-constexpr double kReadShare = 0.7;     // of the disk's rate, that layers read ahead reach while passes compute
+constexpr double kReadShare = 0.95;    // of the disk's rate, that layers read ahead reach while passes compute
 constexpr double kExpertShare = 0.35;  // of the disk's rate, that experts reach which a pass waits for
 constexpr double kWriteShare = 0.5;    // of the disk's rate
 

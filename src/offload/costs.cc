@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kCostsVersion = 1;
+constexpr int kCostsVersion = 2;
 
 nlohmann::ordered_json passes_json(const std::vector<PassCost>& costs) {
   auto out = nlohmann::ordered_json::array();
@@ -73,6 +73,15 @@ double expert_hits(int64_t experts, double share, double skew) {
   return all > 0 ? hits / all : 1;
 }
 
+double expert_skew_of(int64_t experts, double share, double hits) {
+  double low = 0, high = kMaxExpertSkew;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (expert_hits(experts, share, middle) < hits ? low : high) = middle;
+  }
+  return low;
+}
+
 double distinct_experts(int64_t experts, int64_t used, int64_t rows) {
   if (experts == 0) return 0;
   const double all = static_cast<double>(experts), left = 1 - static_cast<double>(used) / all;
@@ -89,6 +98,7 @@ Result<void> write_costs(const std::string& path, const std::string& key, const 
                                        {"cached_bytes_per_s", costs.cached_bytes},
                                        {"write_bytes_per_s", costs.write_bytes},
                                        {"key_bytes_per_s", costs.key_bytes},
+                                       {"expert_skew", costs.expert_skew},
                                        {"read_work", costs.read_work}};
   return write_whole_file(path, json.dump(1) + "\n");
 }
@@ -117,6 +127,7 @@ Result<OffloadCosts> read_costs(const std::string& path, const std::string& key)
                      number("cached_bytes_per_s", 1e3, 1e15, costs.cached_bytes) &&
                      number("write_bytes_per_s", 1e3, 1e15, costs.write_bytes) &&
                      number("key_bytes_per_s", 1e3, 1e15, costs.key_bytes) &&
+                     number("expert_skew", 0, kMaxExpertSkew, costs.expert_skew) &&
                      number("read_work", 0, 1, costs.read_work);
   if (!whole) return other;
   return costs;

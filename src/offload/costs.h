@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,11 @@ struct OffloadModel {
 // The work that is predicted: `streams` streams, each with a prompt and an answer.
 struct OffloadWork {
   int64_t streams = 1;
-  int64_t prompt = 512;      // tokens of a prompt
-  int64_t generated = 128;   // tokens of an answer
-  int64_t chunk = 512;       // tokens of a prompt that one pass takes, at most
-  double expert_skew = 0;    // Zipf exponent of the frequencies of experts; 0: all are equally frequent
-  int64_t cached_bytes = 0;  // memory that the system's page cache may use for the model's file
+  int64_t prompt = 512;                    // tokens of a prompt
+  int64_t generated = 128;                 // tokens of an answer
+  int64_t chunk = 512;                     // tokens of a prompt that one pass takes, at most
+  std::optional<double> expert_skew = {};  // Zipf exponent of the frequencies of experts; without: as measured
+  int64_t cached_bytes = 0;                // memory that the system's page cache may use for the model's file
 
   // Tokens of a stream, on average over its decode steps.
   double mean_context() const { return static_cast<double>(prompt) + static_cast<double>(generated) / 2; }
@@ -51,6 +52,7 @@ struct OffloadCosts {
   double cached_bytes = 5e9;      // bytes a second, pages of a mapped file that the page cache has
   double write_bytes = 5e8;       // bytes a second
   double key_bytes = 2e10;        // bytes a second, keys and values that a decode step reads
+  double expert_skew = 0;         // Zipf exponent of the frequencies of experts; 0: all are equally frequent
   double read_work = 0;           // seconds by which a pass takes longer for each byte that is read meanwhile
   bool measured = false;          // false: only the disk was measured, and passes are estimated
 };
@@ -67,6 +69,9 @@ double prefill_seconds(const OffloadCosts& costs, const OffloadModel& model, int
 // The share of uses of experts that a cache serves which holds the most frequent `share` of `experts` experts, if
 // frequencies fall with the exponent `skew`. With skew 0 it is `share`.
 double expert_hits(int64_t experts, double share, double skew);
+// The exponent with which a cache of `share` of the experts serves `hits` of the uses, from 0 to kMaxExpertSkew.
+double expert_skew_of(int64_t experts, double share, double hits);
+inline constexpr double kMaxExpertSkew = 4;
 // Expected number of different experts of a layer that `rows` tokens choose together, `used` each.
 double distinct_experts(int64_t experts, int64_t used, int64_t rows);
 

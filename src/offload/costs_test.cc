@@ -31,6 +31,9 @@ TEST(OffloadCosts, CountsHitsAndDistinctExperts) {
   EXPECT_DOUBLE_EQ(expert_hits(8, 1, 1.5), 1);
   EXPECT_NEAR(expert_hits(4, 0.5, 1), (1 + 0.5) / (1 + 0.5 + 1.0 / 3 + 0.25), 1e-12);
   EXPECT_NEAR(expert_hits(4, 0.375, 1), (1 + 0.25) / (1 + 0.5 + 1.0 / 3 + 0.25), 1e-12);
+  for (const double skew : {0.0, 0.4, 1.0, 2.5})
+    EXPECT_NEAR(expert_skew_of(128, 0.25, expert_hits(128, 0.25, skew)), skew, 1e-6);
+  EXPECT_DOUBLE_EQ(expert_skew_of(128, 0.25, 0.1), 0);  // served less than its share: none
   EXPECT_DOUBLE_EQ(distinct_experts(8, 2, 1), 2);
   EXPECT_NEAR(distinct_experts(8, 2, 2), 3.5, 1e-12);
   EXPECT_NEAR(distinct_experts(8, 2, 1000), 8, 1e-9);

@@ -16,8 +16,8 @@
 namespace millrace {
 namespace {
 
-// Models with another mixer than attention and gpt-oss have no way back to a folder (convert_families_test.cc), and
-// Gemma 4 and 3n stay within their file kind.
+// Models with another mixer than attention have tests of their own (convert_families_test.cc, convert_folders_test.cc).
+// GGUF files of gpt-oss, Gemma 4 and Gemma 3n do not become folders.
 bool converted(const std::string& name) {
   for (const char* family : {"mamba", "deepseek", "falcon_h1", "gpt_oss", "qwen3next", "qwen35", "gemma4", "gemma3n"})
     if (name.starts_with(family)) return false;

@@ -62,6 +62,7 @@ FILES = {
     "mamba-130m.gguf": "tests/golden/mamba/model.gguf", "Qwen3.5-0.8B-Q8_0.gguf": "tests/golden/qwen35/model.gguf",
     "qwen35-2b-q8_0.gguf": "tests/golden/qwen35/model.gguf", "gemma-4-E2B-it-Q4_K_M.gguf": "tests/golden/gemma4_e/model.gguf",
     "gemma-4-26B-A4B-it": "tests/golden/gemma4_moe", "mamba-130m-hf": "tests/golden/mamba",
+    "Falcon-H1-0.5B-Instruct": "tests/golden/falcon_h1",
     "latent.gguf": "tests/golden/deepseek2/model.gguf", "deepseek-v2-lite-q4_k_m.gguf": "tests/golden/deepseek2/model.gguf",
     "deepseek-v2-lite-hf": "tests/golden/deepseek2", "Qwen3-0.6B": "tests/golden/qwen3",
     "vicuna.gguf": "tests/golden/draft_heads/target", "llama-3.1-8b.gguf": "tests/golden/draft_heads/target",

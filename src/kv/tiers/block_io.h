@@ -30,7 +30,9 @@ class BlockIo {
   virtual int64_t depth() const = 0;          // maximum number of pieces in flight
   // Starts a piece; fewer than depth() must be in flight. Its buffer must stay valid until it completes.
   virtual void start(const IoPiece& piece) = 0;
-  // Waits until a piece completes, if any is in flight; returns the number of entries of `done` that were filled.
+  // Waits until a piece completes, if any is in flight; returns the number of entries of `done` that were filled. A
+  // caller that works on what it read takes one piece at a time and starts the next one before: a disk often completes
+  // all pieces in flight together, and would be idle meanwhile.
   virtual int64_t wait(std::span<IoDone> done) = 0;
 };
 

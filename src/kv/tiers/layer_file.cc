@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -185,15 +184,13 @@ class ScratchFile final : public LayerFile {
                 .tag = static_cast<uint64_t>(place)});
   }
 
-  // Waits for pieces, and moves the records of reads into the pool.
+  // Waits for a piece, and moves the records of a read into the pool.
   void reap() {
-    std::array<IoDone, kDepth> done;
-    const int64_t count = io_->wait(done);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto place = static_cast<int64_t>(done[static_cast<size_t>(i)].tag);
-      finish(pieces_[static_cast<size_t>(place)], buffer(place), done[static_cast<size_t>(i)].ok);
-      free_.push_back(place);
-    }
+    IoDone done;
+    if (io_->wait({&done, 1}) == 0) return;
+    const auto place = static_cast<int64_t>(done.tag);
+    finish(pieces_[static_cast<size_t>(place)], buffer(place), done.ok);
+    free_.push_back(place);
   }
 
   void reap_all() {

@@ -141,7 +141,6 @@ void StoreReader::run(StoreLoad& load) {
     std::ranges::fill(load.bad, char{1});
     return;
   }
-  IoDone done[kMaxReads];
   size_t next = 0;
   int64_t under_way = 0;
   auto given_up = [&] {
@@ -152,12 +151,11 @@ void StoreReader::run(StoreLoad& load) {
     if (next < all && given_up()) next = all;  // let the reads in flight complete
     for (; next < all && !free_buffers_.empty(); ++next, ++under_way)
       start(load, next % extents_.size(), next / extents_.size());
-    const int64_t n = io_->wait(done);  // 0 if nothing is in flight
-    for (int64_t i = 0; i < n; ++i) {
-      take_part(load, parts_[done[i].tag], done[i].ok);
-      free_buffers_.push_back(static_cast<int64_t>(done[i].tag));
-    }
-    under_way -= n;
+    IoDone done;
+    if (io_->wait({&done, 1}) == 0) continue;  // nothing is in flight
+    take_part(load, parts_[done.tag], done.ok);
+    free_buffers_.push_back(static_cast<int64_t>(done.tag));
+    --under_way;
   }
 }
 

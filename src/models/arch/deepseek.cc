@@ -10,6 +10,8 @@
 #include "models/arch/common.h"
 #include "models/arch/gguf_rope.h"
 #include "models/arch/rope_fields.h"
+#include "models/arch/writing.h"
+#include "models/blocks/rope.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -158,6 +160,120 @@ void read_any_huggingface(ConfigReader& config, ArchSpec& spec, bool v3) {
 void read_v2(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, false); }
 void read_v3(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, true); }
 
+// ---- conversion ----
+
+constexpr double kNoTemperature = 1e-6;  // factors this near to 1 are 1
+
+int64_t dense_layers(const ArchSpec& spec) {
+  return std::ranges::find_if(spec.layers, [](const LayerSpec& layer) { return layer.moe; }) - spec.layers.begin();
+}
+
+void write_gguf_experts(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  const MoeSpec& moe = spec.moe;
+  meta["leading_dense_block_count"] = dense_layers(spec);
+  if (moe.experts == 0) return;
+  meta.erase("expert_shared_feed_forward_length");
+  meta["expert_feed_forward_length"] = moe.hidden;
+  meta["expert_shared_count"] = moe.shared_hidden / moe.hidden;
+  meta["expert_weights_scale"] = moe.scale;
+  meta["expert_weights_norm"] = moe.normalize;
+  meta["expert_gating_func"] = static_cast<int>(moe.sigmoid ? kSigmoidGating : kSoftmaxGating);
+  if (moe.groups == 1) return;
+  meta["expert_group_count"] = moe.groups;
+  meta["expert_group_used_count"] = moe.groups_used;
+}
+
+// The scores' factor beyond 1 / sqrt(dims of a query) is the square of YaRN's temperature.
+double squared_temperature(const ArchSpec& spec, const LatentSpec& sizes) {
+  return static_cast<double>(spec.attention_scale) * std::sqrt(static_cast<double>(sizes.query()));
+}
+
+bool has_temperature(const RopeSpec& rope, double squared) {
+  return rope.scaling == RopeSpec::Scaling::yarn && rope.factor > 1.0 && std::abs(squared - 1.0) > kNoTemperature;
+}
+
+// GGUF states the temperature by the multiplier of its logarithm (read_gguf_rope).
+void write_gguf_temperature(const ArchSpec& spec, const LatentSpec& sizes, nlohmann::ordered_json& meta) {
+  const RopeSpec& rope = spec.ropes[0];
+  const double squared = squared_temperature(spec, sizes);
+  if (!has_temperature(rope, squared)) return;
+  meta["rope.scaling.yarn_log_multiplier"] = (std::sqrt(squared) - 1.0) / std::log(rope.factor);
+  // With the multiplier, this key is the whole factor of cos and sin, and 1 if it is absent.
+  meta.erase("rope.scaling.attn_factor");
+  const double scale = rope_scale(rope);
+  if (std::abs(scale - 1.0) > kNoTemperature) meta["rope.scaling.attn_factor"] = scale;
+}
+
+void write_deepseek_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  const LatentSpec& sizes = spec.layers.front().latent;
+  meta.erase("attention.scale");
+  // The plain names are those of the stored row, and the others those of a head's query and values.
+  meta["attention.value_length"] = sizes.rank;
+  meta["attention.key_length_mla"] = sizes.query();
+  meta["attention.value_length_mla"] = sizes.value;
+  meta["attention.kv_lora_rank"] = sizes.rank;
+  if (sizes.query_rank > 0) meta["attention.q_lora_rank"] = sizes.query_rank;
+  write_gguf_experts(spec, meta);
+  write_gguf_temperature(spec, sizes, meta);
+}
+
+// mscale_all_dim of a temperature whose square passed through a float: the number with few digits that is meant.
+double all_dim_of(double squared, double factor) {
+  constexpr double kDigits = 1e4, kFloatError = 1e-5;
+  const double exact = 10.0 * (std::sqrt(squared) - 1.0) / std::log(factor);
+  const double few = std::round(exact * kDigits) / kDigits;
+  return std::abs(few - exact) < kFloatError ? few : exact;
+}
+
+void write_temperature(const ArchSpec& spec, const LatentSpec& sizes, nlohmann::ordered_json& config) {
+  const RopeSpec& rope = spec.ropes[0];
+  const auto scaling = config.find("rope_scaling");
+  if (scaling == config.end() || rope.scaling != RopeSpec::Scaling::yarn) return;
+  (*scaling)["type"] = "yarn";
+  const double squared = squared_temperature(spec, sizes);
+  if (!has_temperature(rope, squared)) return;
+  const double all_dim = all_dim_of(squared, rope.factor);
+  (*scaling)["mscale_all_dim"] = all_dim;
+  if (std::abs(static_cast<double>(rope_scale(rope)) - 1.0) > kNoTemperature) return;
+  // The factors of cos and sin cancel.
+  (*scaling)["mscale"] = all_dim;
+  scaling->erase("attention_factor");
+}
+
+void write_experts(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  const MoeSpec& moe = spec.moe;
+  if (moe.experts == 0) return;
+  config["n_routed_experts"] = moe.experts;
+  config["num_experts_per_tok"] = moe.used;
+  config["moe_intermediate_size"] = moe.hidden;
+  config["n_shared_experts"] = moe.shared_hidden / moe.hidden;
+  config["routed_scaling_factor"] = plain_number(moe.scale);
+  config["norm_topk_prob"] = moe.normalize;
+  config["first_k_dense_replace"] = dense_layers(spec);
+  config["moe_layer_freq"] = 1;
+  config["scoring_func"] = moe.sigmoid ? "sigmoid" : "softmax";
+  config["topk_method"] = moe.sigmoid ? "noaux_tc" : moe.groups > 1 ? "group_limited_greedy" : "greedy";
+  config["n_group"] = moe.groups;
+  config["topk_group"] = moe.groups_used;
+}
+
+void write_deepseek(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  const LatentSpec& sizes = spec.layers.front().latent;
+  config.erase("partial_rotary_factor");
+  config["num_key_value_heads"] = spec.heads;
+  config["head_dim"] = sizes.rotated;
+  config["kv_lora_rank"] = sizes.rank;
+  config["q_lora_rank"] = sizes.query_rank > 0 ? nlohmann::ordered_json(sizes.query_rank) : nullptr;
+  config["qk_rope_head_dim"] = sizes.rotated;
+  config["qk_nope_head_dim"] = sizes.unrotated;
+  config["v_head_dim"] = sizes.value;
+  write_experts(spec, config);
+  write_temperature(spec, sizes, config);
+}
+
+// V3's files.
+bool scores_by_sigmoids(const ArchSpec& spec) { return spec.moe.sigmoid; }
+
 // Files of models without experts state them too.
 const std::vector<std::string_view> kUnreadWithoutExperts = {
     "routed_scaling_factor", "norm_topk_prob", "expert_weights_scale", "expert_weights_norm", "expert_gating_func"};
@@ -189,8 +305,8 @@ const Arch kDeepseek2 = {
     .read_huggingface = read_v2,
     .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
-    .folder_to_gguf = false,
-    .gguf_to_folder = false,
+    .write_gguf = write_deepseek_gguf,
+    .write_huggingface = write_deepseek,
 };
 
 const Arch kDeepseek3 = {
@@ -206,8 +322,9 @@ const Arch kDeepseek3 = {
     .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
     .gguf_name = "deepseek2",
-    .folder_to_gguf = false,
-    .gguf_to_folder = false,
+    .takes = scores_by_sigmoids,
+    .write_gguf = write_deepseek_gguf,
+    .write_huggingface = write_deepseek,
 };
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <iterator>
 
 #include "base/ordered_json.h"
 #include "models/arch/builtin.h"
@@ -102,6 +103,70 @@ void read_falcon_h1(ConfigReader& config, ArchSpec& spec) {
                       read_multiplier(config, "ssm_out_multiplier"));
 }
 
+// ---- conversion ----
+
+// The factors as the matrices of a GGUF file have them. The scores' factor is divided between queries and keys.
+std::vector<RowFactor> take_falcon_h1_factors(ConfigReader& config, ArchSpec& spec) {
+  const auto number = [&](const char* key) { return config.number_or(key, 1.0); };
+  const auto numbers = [&](const char* key, size_t count) {
+    std::vector<double> stored = config.numbers_or_empty(key);
+    stored.resize(count, 1.0);
+    return stored;
+  };
+  const double attention = number("attention_in_multiplier"), ssm_in = number("ssm_in_multiplier");
+  const std::vector<double> mlp = numbers("mlp_multipliers", 2);
+  std::vector<RowFactor> out = {{"token_embd.weight", 0, number("embedding_multiplier")},
+                                {"output.weight", 0, number("lm_head_multiplier")},
+                                {"attn_q.weight", 0, attention},
+                                {"attn_k.weight", 0, attention * number("key_multiplier")},
+                                {"attn_v.weight", 0, attention},
+                                {"attn_output.weight", 0, number("attention_out_multiplier")},
+                                {"ssm_out.weight", 0, number("ssm_out_multiplier")},
+                                {"ffn_gate.weight", 0, mlp[0]},
+                                {"ffn_down.weight", 0, mlp[1]}};
+  const SsmSpec& ssm = spec.layers.front().ssm;
+  const int64_t shared = ssm.groups * ssm.state;  // rows of B, and of C
+  const int64_t parts[] = {ssm.inner, ssm.inner, shared, shared, ssm.heads};
+  const std::vector<double> factors = numbers("ssm_multipliers", std::size(parts));
+  for (size_t i = 0; i < std::size(parts); ++i) out.push_back({"ssm_in.weight", parts[i], ssm_in * factors[i]});
+
+  spec.embedding_scale = spec.logit_scale = spec.gate_scale = spec.mlp_scale = 1.0f;
+  spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  SsmSpec plain = ssm;
+  plain.scales.fill(1.0f);
+  set_parallel_mixers(spec, plain, 1.0f, 1.0f);
+  return out;
+}
+
+void write_falcon_h1_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  const SsmSpec& ssm = spec.layers.front().ssm;
+  meta["ssm.conv_kernel"] = ssm.taps;
+  meta["ssm.inner_size"] = ssm.inner;
+  meta["ssm.state_size"] = ssm.state;
+  meta["ssm.time_step_rank"] = ssm.heads;
+  meta["ssm.group_count"] = ssm.groups;
+}
+
+// The matrices of a GGUF file have the factors, so those of the folder are 1.
+void write_falcon_h1(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  for (const char* key : {"attention_in_multiplier", "attention_out_multiplier", "embedding_multiplier",
+                          "key_multiplier", "lm_head_multiplier", "ssm_in_multiplier", "ssm_out_multiplier"})
+    config[key] = 1.0;
+  config["mlp_multipliers"] = {1.0, 1.0};
+  config["ssm_multipliers"] = {1.0, 1.0, 1.0, 1.0, 1.0};
+  const SsmSpec& ssm = spec.layers.front().ssm;
+  config["mamba_d_ssm"] = ssm.inner;
+  config["mamba_n_heads"] = ssm.heads;
+  config["mamba_d_head"] = ssm.inner / ssm.heads;
+  config["mamba_n_groups"] = ssm.groups;
+  config["mamba_d_state"] = ssm.state;
+  config["mamba_d_conv"] = ssm.taps;
+  config["mamba_conv_bias"] = ssm.conv_bias;
+  config["mamba_rms_norm"] = ssm.gated_norm;
+  for (const char* flag : {"mamba_norm_before_gate", "mamba_proj_bias", "projectors_bias", "mlp_bias"})
+    config[flag] = false;
+}
+
 }  // namespace
 
 const Arch kFalconH1 = {
@@ -129,9 +194,9 @@ const Arch kFalconH1 = {
               {"blk.{l}.ssm_norm.weight", "model.layers.{l}.mamba.norm.weight"},
               {"blk.{l}.ssm_out.weight", "model.layers.{l}.mamba.out_proj.weight"}},
     .gguf_names = {{"blk.{l}.ffn_norm.weight", "blk.{l}.ffn_norm"}},  // llama.cpp's files; others have the suffix
-    // The matrices of such a GGUF file are multiplied by the factors, which conversion does not do.
-    .folder_to_gguf = false,
-    .gguf_to_folder = false,
+    .take_factors = take_falcon_h1_factors,
+    .write_gguf = write_falcon_h1_gguf,
+    .write_huggingface = write_falcon_h1,
 };
 
 }  // namespace millrace

@@ -89,6 +89,27 @@ void read_gemma3n_gguf(ConfigReader& meta, ArchSpec& spec) {
   share_last_keys(meta, spec, meta.count_or("attention.shared_kv_layers", shared, 0, spec.layer_count()));
 }
 
+// All matrices of streams but the first stand in one tensor, and models/convert/ adds rows to the table of inputs.
+void write_gemma3n_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  using Json = nlohmann::ordered_json;
+  meta["embedding_length_per_layer_input"] = spec.layer_input;
+  meta["altup.num_inputs"] = spec.streams;
+  meta["altup.active_idx"] = spec.active_stream;
+  if (spec.laurel_rank != kGgufLaurelRank) meta["laurel_rank"] = spec.laurel_rank;
+  meta["attention.shared_kv_layers"] =
+      std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.kv_from >= 0; });
+  Json widths = Json::array(), windows = Json::array(), cuts = Json::array();
+  for (const LayerSpec& layer : spec.layers) {
+    widths.push_back(layer.hidden);
+    windows.push_back(layer.window > 0);
+    cuts.push_back(layer.gate_cut > 0.0f ? static_cast<double>(layer.gate_cut) : -INFINITY);
+  }
+  meta["feed_forward_length"] = widths;
+  meta["attention.sliding_window_pattern"] = windows;
+  meta["activation_sparsity_scale"] = cuts;
+  if (spec.ropes.size() > 1) meta["rope.freq_base_swa"] = spec.ropes[1].theta;
+}
+
 // ---- Hugging Face ----
 
 void read_gemma3n(ConfigReader& config, ArchSpec& spec) {
@@ -155,8 +176,9 @@ const Arch kGemma3n = {
     .read_gguf = read_gemma3n_gguf,
     .read_huggingface = read_gemma3n,
     .names = kGemma3nNames,
-    .folder_to_gguf = false,
+    .same_tensors = true,
     .gguf_to_folder = false,
+    .write_gguf = write_gemma3n_gguf,
 };
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -67,6 +68,20 @@ void read_mamba(ConfigReader& config, ArchSpec& spec) {
   set_layers(spec, config.count("num_hidden_layers", 1, kMaxLayers), ssm);
 }
 
+void write_mamba(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias", "rms_norm_eps"})
+    config.erase(key);
+  const SsmSpec& ssm = spec.layers.front().ssm;
+  config["layer_norm_epsilon"] = plain_number(spec.norm_eps);
+  config["hidden_act"] = "silu";
+  config["intermediate_size"] = ssm.inner;
+  config["state_size"] = ssm.state;
+  config["conv_kernel"] = ssm.taps;
+  config["time_step_rank"] = ssm.rank;
+  config["use_conv_bias"] = ssm.conv_bias;
+  config["use_bias"] = false;
+}
+
 }  // namespace
 
 const Arch kMamba = {
@@ -93,8 +108,8 @@ const Arch kMamba = {
               {"blk.{l}.ssm_a", "backbone.layers.{l}.mixer.A_log"},
               {"blk.{l}.ssm_d", "backbone.layers.{l}.mixer.D"},
               {"blk.{l}.ssm_out.weight", "backbone.layers.{l}.mixer.out_proj.weight"}},
-    .gguf_to_folder = false,
     .write_gguf = write_mamba_gguf,
+    .write_huggingface = write_mamba,
 };
 
 }  // namespace millrace

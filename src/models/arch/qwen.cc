@@ -60,15 +60,7 @@ void write_moe_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
 
 void write_qwen_moe(const ArchSpec& spec, nlohmann::ordered_json& config) {
   write_qwen(spec, config);
-  config["num_experts"] = spec.moe.experts;
-  config["num_experts_per_tok"] = spec.moe.used;
-  config["moe_intermediate_size"] = spec.moe.hidden;
-  config["norm_topk_prob"] = spec.moe.normalize;
-  if (spec.moe.shared_hidden > 0) config["shared_expert_intermediate_size"] = spec.moe.shared_hidden;
-  config["decoder_sparse_step"] = 1;
-  auto& dense = config["mlp_only_layers"] = nlohmann::ordered_json::array();
-  for (int64_t i = 0; i < spec.layer_count(); ++i)
-    if (!spec.layers[static_cast<size_t>(i)].moe) dense.push_back(i);
+  write_huggingface_moe(spec, config);
 }
 
 }  // namespace

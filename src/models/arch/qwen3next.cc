@@ -10,6 +10,7 @@
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/rope_fields.h"
+#include "models/arch/writing.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -152,6 +153,35 @@ void read_qwen3next(ConfigReader& config, ArchSpec& spec) {
   read_huggingface_moe_layers(config, spec);
 }
 
+void write_delta(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  const auto layer = std::ranges::find_if(spec.layers, is_delta_net);
+  if (layer != spec.layers.end()) {
+    config["linear_num_key_heads"] = layer->ssm.groups;
+    config["linear_num_value_heads"] = layer->ssm.heads;
+    config["linear_key_head_dim"] = layer->ssm.state;
+    config["linear_value_head_dim"] = layer->ssm.inner / layer->ssm.heads;
+    config["linear_conv_kernel_dim"] = layer->ssm.taps;
+  }
+  if (const int64_t interval = attention_interval(spec)) config["full_attention_interval"] = interval;
+  auto& types = config["layer_types"] = nlohmann::ordered_json::array();
+  for (const LayerSpec& one : spec.layers) types.push_back(is_delta_net(one) ? "linear_attention" : "full_attention");
+  // A folder that does not state it rotates a quarter of each head.
+  config["partial_rotary_factor"] =
+      static_cast<double>(spec.ropes[0].rotated) / static_cast<double>(std::max<int64_t>(1, spec.head_dim));
+  if (spec.moe.experts > 0) write_huggingface_moe(spec, config);
+}
+
+// Qwen3.5's folders have all numbers of rotations in one object.
+void write_qwen35(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  write_delta(spec, config);
+  config["attn_output_gate"] = true;
+  nlohmann::ordered_json rope = {{"rope_type", "default"}};
+  if (const auto scaling = config.find("rope_scaling"); scaling != config.end()) rope = *scaling;
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) rope[key] = config[key];
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "rope_scaling"}) config.erase(key);
+  config["rope_parameters"] = rope;
+}
+
 // Folders fuse the projections of Qwen3-Next by key head; loader/grouped_rows.h separates the first of them.
 const std::vector<TensorName> kDeltaNames = {
     {"blk.{l}.attn_qkv.weight", "model.layers.{l}.linear_attn.in_proj_qkv.weight"},
@@ -182,8 +212,8 @@ const Arch kQwen3Next = {
     .read_huggingface = read_qwen3next,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
-    .gguf_to_folder = false,
     .write_gguf = write_delta_gguf,
+    .write_huggingface = write_delta,
 };
 const Arch kQwen35 = {
     .name = "qwen35",
@@ -195,8 +225,8 @@ const Arch kQwen35 = {
     .read_huggingface = read_qwen35,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
-    .gguf_to_folder = false,
     .write_gguf = write_delta_gguf,
+    .write_huggingface = write_qwen35,
 };
 const Arch kQwen35Moe = {
     .name = "qwen35moe",
@@ -208,8 +238,9 @@ const Arch kQwen35Moe = {
     .read_huggingface = read_qwen3next,
     .names = kDeltaNames,
     .gguf_names = kDeltaGgufNames,
-    .gguf_to_folder = false,
+    .stacked_experts = true,
     .write_gguf = write_delta_gguf,
+    .write_huggingface = write_qwen35,
 };
 
 }  // namespace millrace

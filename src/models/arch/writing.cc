@@ -148,6 +148,11 @@ std::string layer_difference(const ArchSpec& left, const ArchSpec& right) {
     if (window(a) != window(b)) return fmt::format("attention window of layer {} ({}, {})", i, a.window, b.window);
     if (!std::ranges::equal(a.mixers, b.mixers, {}, &LayerMixer::mixer, &LayerMixer::mixer))
       return fmt::format("mixers of layer {}", i);
+    if (!std::ranges::equal(a.mixers, b.mixers, close, &LayerMixer::scale, &LayerMixer::scale) ||
+        !std::ranges::equal(a.ssm.scales, b.ssm.scales, close))
+      return fmt::format("factors of the mixers of layer {}", i);
+    if (a.latent != b.latent) return fmt::format("sizes of the latents of layer {}", i);
+    if (!close(a.gate_cut, b.gate_cut)) return fmt::format("the cut of the activations of layer {}", i);
     for (const auto size :
          {&SsmSpec::inner, &SsmSpec::state, &SsmSpec::taps, &SsmSpec::heads, &SsmSpec::groups, &SsmSpec::rank})
       if (a.ssm.*size != b.ssm.*size) return fmt::format("sizes of the recurrent heads of layer {}", i);
@@ -211,6 +216,18 @@ void write_huggingface_windows(const ArchSpec& spec, Json& config) {
   if (!all) write_layer_types(spec, config);
 }
 
+void write_huggingface_moe(const ArchSpec& spec, Json& config) {
+  config["num_experts"] = spec.moe.experts;
+  config["num_experts_per_tok"] = spec.moe.used;
+  config["moe_intermediate_size"] = spec.moe.hidden;
+  config["norm_topk_prob"] = spec.moe.normalize;
+  if (spec.moe.shared_hidden > 0) config["shared_expert_intermediate_size"] = spec.moe.shared_hidden;
+  config["decoder_sparse_step"] = 1;
+  auto& dense = config["mlp_only_layers"] = Json::array();
+  for (int64_t i = 0; i < spec.layer_count(); ++i)
+    if (!spec.layers[static_cast<size_t>(i)].moe) dense.push_back(i);
+}
+
 void write_softcap(Json& config, const char* key, float value) {
   config[key] = value > 0.0f ? Json(plain_number(value)) : Json(nullptr);
 }
@@ -271,7 +288,13 @@ Json write_arch_huggingface(const Arch& arch, const ArchSpec& spec, const Writte
   config["attention_bias"] = tensors.attention_bias;
   if (tensors.mlp_bias) config["mlp_bias"] = true;
   config["tie_word_embeddings"] = !tensors.head;
-  if (arch.write_huggingface) arch.write_huggingface(spec, config);
+  ArchSpec stored = spec;
+  for (LayerSpec& layer : stored.layers) {
+    layer.ssm.conv_bias = tensors.conv_bias;
+    layer.ssm.gated_norm = tensors.ssm_norm;
+  }
+  if (arch.write_huggingface) arch.write_huggingface(stored, config);
+  if (tensors.predictions) config["mtp_num_hidden_layers"] = 1;
   return config;
 }
 
@@ -321,6 +344,11 @@ std::string spec_difference(const ArchSpec& left, const ArchSpec& right) {
       {"experts", {left.moe.experts, right.moe.experts}},
       {"experts used", {left.moe.used, right.moe.used}},
       {"width of the shared expert", {left.moe.shared_hidden, right.moe.shared_hidden}},
+      {"factor of gates", {left.gate_scale, right.gate_scale}},
+      {"factor of MLPs", {left.mlp_scale, right.mlp_scale}},
+      {"residual streams", {left.streams, right.streams}},
+      {"the residual stream that layers compute", {left.active_stream, right.active_stream}},
+      {"rank of the matrix pair next to attention", {left.laurel_rank, right.laurel_rank}},
       {"dims of the layers' inputs", {left.layer_input, right.layer_input}},
       {"layers", {left.layer_count(), right.layer_count()}}};
   for (const auto& [what, pair] : numbers)
@@ -329,6 +357,11 @@ std::string spec_difference(const ArchSpec& left, const ArchSpec& right) {
     if (left.moe.hidden != right.moe.hidden) return "width of an expert";
     if (left.moe.normalize != right.moe.normalize) return "normalization of expert weights";
     if (left.moe.shared_gate != right.moe.shared_gate) return "gate of the shared expert";
+    if (left.moe.sigmoid != right.moe.sigmoid) return "scores of experts";
+    if (!close(left.moe.scale, right.moe.scale)) return "factor of expert weights";
+    if (left.moe.groups != right.moe.groups || left.moe.groups_used != right.moe.groups_used ||
+        (left.moe.groups > 1 && left.moe.group_best != right.moe.group_best))
+      return "groups of experts";
   }
   return layer_difference(left, right);
 }

@@ -22,6 +22,8 @@ nlohmann::ordered_json write_arch_gguf(const Arch& arch, const ArchSpec& spec, s
 // config.json without token ids and dtype, hook included. `head` and the biases tell which tensors exist.
 struct WrittenTensors {
   bool head = false, attention_bias = false, mlp_bias = false;
+  bool conv_bias = false, ssm_norm = false;  // parts of recurrent mixers
+  bool predictions = false;                  // a layer for predictions is stored
 };
 nlohmann::ordered_json write_arch_huggingface(const Arch& arch, const ArchSpec& spec, const WrittenTensors& tensors);
 
@@ -38,6 +40,7 @@ int64_t first_window(const ArchSpec& spec);    // 0: no layer has one
 int64_t window_pattern(const ArchSpec& spec);  // every n-th layer sees all keys; 0: none does, or there is no such n
 void write_huggingface_windows(const ArchSpec& spec, nlohmann::ordered_json& config);
 void write_layer_types(const ArchSpec& spec, nlohmann::ordered_json& config);
+void write_huggingface_moe(const ArchSpec& spec, nlohmann::ordered_json& config);  // fields of Qwen's families
 void write_softcap(nlohmann::ordered_json& config, const char* key, float value);  // 0: null
 double plain_number(float value);  // the shortest decimal that rounds to `value`: 1e-05, not 9.99999974e-06
 

@@ -16,7 +16,10 @@
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
 #include "models/convert/grouped_outputs.h"
+#include "models/convert/matrix_factors.h"
+#include "models/convert/stacks.h"
 #include "models/convert/whole_tensors.h"
+#include "models/draft_heads/mtp_layer.h"
 #include "models/layer_matrices.h"
 #include "models/model_builder.h"
 #include "models/unknown/tensor_kinds.h"
@@ -28,60 +31,40 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// blk.3.ffn_up.7.weight -> blk.3.ffn_up_exps.weight; empty for anything else.
-std::string stack_name(const std::string& name) {
-  for (std::string_view part : {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {
-    const size_t at = name.find(part);
-    if (at == std::string::npos) continue;
-    const size_t digits = at + part.size();
-    if (digits >= name.size() || name[digits] < '0' || name[digits] > '9') return {};
-    return name.substr(0, digits - 1) + "_exps.weight";
-  }
-  return {};
+// The Hugging Face name of a canonical one. Folders number the layers that predict further tokens from 0.
+std::string folder_name(const Arch& arch, const std::string& name, int64_t layers) {
+  const std::string behind = fmt::format("blk.{}.", layers);
+  if (!name.starts_with(behind)) return huggingface_name(arch, name);
+  if (name.find(".nextn.") != std::string::npos) return huggingface_name(kQwenMtpParts, name);
+  std::string out = huggingface_name(arch, name);
+  const std::string numbered = fmt::format("model.layers.{}.", layers);
+  return out.starts_with(numbered) ? "mtp.layers.0." + out.substr(numbered.size()) : "";
 }
 
-std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, FormatChoice& formats) {
-  std::vector<OutputTensor> out;
-  for (SourceTensor& source : sources) {
-    const std::string stack = stack_name(source.name);
-    if (!stack.empty() && !out.empty() && out.back().name == stack) {
-      OutputTensor& last = out.back();
-      // Experts of one stack share a format.
-      if (formats.choose(source, stack, source.cols, nullptr) != last.format &&
-          source.cols % last.format->block_values != 0)
-        last.format = find_format("f32");
-      ++last.dims[0];
-      last.parts.push_back(std::move(source));
-      continue;
-    }
-    OutputTensor tensor;
-    tensor.name = stack.empty() ? source.name : stack;
-    tensor.format = formats.choose(source, tensor.name, source.cols, special_matrix(source.name));
-    tensor.dims = {source.rows, source.cols};
-    if (source.rows == 1 || (source.is_vector && source.cols == 1)) tensor.dims = {source.rows * source.cols};
-    if (!stack.empty()) tensor.dims = {1, source.rows, source.cols};
-    tensor.parts.push_back(std::move(source));
-    out.push_back(std::move(tensor));
-  }
-  return out;
-}
-
-Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sources, const Arch& arch,
+// `layers`: number of the model's layers.
+Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sources, const Arch& arch, int64_t layers,
                                                  FormatChoice& formats) {
   std::vector<OutputTensor> out;
   for (SourceTensor& source : sources) {
+    if (arch.stacked_experts && add_to_folder_stack(source, formats, out)) continue;
+    if (append_rows(source, out)) continue;
     OutputTensor tensor;
-    tensor.name = huggingface_name(arch, source.name);
-    if (tensor.name.empty()) {
-      return Error::unsupported(fmt::format("tensor {}: {} has no Hugging Face name for it", source.name, arch.name));
-    }
-    tensor.transpose = tensor.name.starts_with("^");
-    if (tensor.transpose) tensor.name.erase(0, 1);
+    const std::string whole = joined_name(source.name);
+    tensor.name = whole.empty() ? source.name : whole;
+    const std::string name = folder_name(arch, tensor.name, layers);
+    tensor.transpose = name.starts_with("^");
     tensor.dims = tensor.transpose ? std::vector{source.cols, source.rows} : std::vector{source.rows, source.cols};
     if (source.is_vector) tensor.dims = {source.rows * source.cols};
-    tensor.format = formats.choose(source, tensor.name, tensor.dims.back(), special_matrix(tensor.name));
+    if (!source.dims.empty()) tensor.dims = source.dims;
+    tensor.format = formats.choose(source, name, tensor.dims.back(), special_matrix(name));
     tensor.parts.push_back(std::move(source));
     out.push_back(std::move(tensor));
+  }
+  for (OutputTensor& tensor : out) {
+    std::string name = folder_name(arch, tensor.name, layers);
+    if (name.empty())
+      return Error::unsupported(fmt::format("tensor {}: {} has no Hugging Face name for it", tensor.name, arch.name));
+    tensor.name = tensor.transpose ? name.substr(1) : std::move(name);
   }
   return out;
 }
@@ -94,9 +77,11 @@ void note_left_out(const ConversionInput& input, const std::vector<SourceTensor>
   }
 }
 
-Result<ArchSpec> read_back(const ConversionInput& input, ModelFiles& written, const char* kind) {
+// `wanted`: the model as the output should describe it.
+Result<ArchSpec> read_back(const ConversionInput& input, const ArchSpec& wanted, ModelFiles& written,
+                           const char* kind) {
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(written));
-  const std::string difference = spec_difference(input.spec, spec);
+  const std::string difference = spec_difference(wanted, spec);
   if (difference.empty()) return spec;
   return Error::unsupported(fmt::format("{}: {} cannot express this property of a {} model: {}", input.files.path, kind,
                                         input.arch->name, difference));
@@ -159,11 +144,23 @@ void count_prediction_layers(const std::vector<SourceTensor>& sources, int64_t l
     recurrent->push_back(false);
 }
 
+// Factors of a folder's config.json that the output has in its matrices; `spec` loses them.
+Result<std::vector<RowFactor>> take_factors(const ConversionInput& input, ArchSpec& spec) {
+  if (!input.arch->take_factors || input.is_gguf() || !input.files.config) return std::vector<RowFactor>();
+  const Json fields = model_fields(input.files);
+  ConfigReader config(fields, input.files.path + "/config.json");
+  std::vector<RowFactor> out = input.arch->take_factors(config, spec);
+  MILLRACE_TRY_VOID(config.status());
+  return out;
+}
+
 Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionTarget& target, ConvertReport& report) {
   const Arch* arch = arch_for_gguf(*input.arch);
   report.architecture = arch->name;
   std::vector<FactorTensor> factors;
-  const Json keys = write_arch_gguf(*input.arch, input.spec, factors);
+  ArchSpec wanted = input.spec;
+  MILLRACE_TRY(const std::vector<RowFactor> row_factors, take_factors(input, wanted));
+  const Json keys = write_arch_gguf(*input.arch, wanted, factors);
 
   ModelFiles written;
   written.path = input.files.path;
@@ -184,7 +181,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
     written.tensor_index.emplace(stored.name, written.tensors.size());
     written.tensors.push_back(std::move(stored));
   }
-  MILLRACE_TRY(ArchSpec spec, read_back(input, written, "GGUF"));
+  MILLRACE_TRY(ArchSpec spec, read_back(input, wanted, written, "GGUF"));
   std::vector<SourceTensor> sources;
   ConversionPlan plan;
   FormatChoice formats(true, false, target, report);
@@ -192,10 +189,13 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionT
     const std::shared_ptr<const ModelFiles> files(std::shared_ptr<void>(), &input.files);  // not owned
     MILLRACE_TRY_VOID(ModelBuilder::check_tensors(files, *input.arch, input.spec));
     MILLRACE_TRY(plan.tensors, renamed_tensors(input, formats, report));
+    stack_streams(plan.tensors);
+    pad_layer_inputs(plan.tensors, input.spec.vocab);
   } else {
     MILLRACE_TRY(sources, list_sources(input, spec));
     note_left_out(input, sources, report);
     count_prediction_layers(sources, input.spec.layer_count(), std::string(arch->name) + ".", config);
+    apply_factors(row_factors, sources, report.notes);
   }
   for (const FactorTensor& factor : factors) sources.push_back(made_here(factor.name, factor.values));
   for (OutputTensor& tensor : gguf_outputs(std::move(sources), formats)) plan.tensors.push_back(std::move(tensor));
@@ -222,6 +222,17 @@ void drop_tied_head(std::vector<SourceTensor>& sources, ConvertReport& report) {
   if (a.bytes != b.bytes || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes)) != 0) return;
   sources.erase(head);
   report.notes.emplace_back("output.weight equals token_embd.weight: the head is tied");
+}
+
+// The reverse of add_position_sections().
+void take_position_sections(const ModelFiles& files, Json& config) {
+  constexpr size_t kAxes = 3;  // GGUF has a fourth number, which is 0
+  const auto rope = config.find("rope_parameters");
+  if (rope == config.end() || !files.config) return;
+  const auto sections = files.config->find(files.architecture + ".rope.dimension_sections");
+  if (sections == files.config->end() || !sections->is_array() || sections->size() < kAxes) return;
+  (*rope)["mrope_interleaved"] = true;
+  (*rope)["mrope_section"] = Json(sections->begin(), sections->begin() + kAxes);
 }
 
 std::string dump_json(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
@@ -272,7 +283,7 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Conversio
   written.path = input.files.path;
   written.architecture = arch->huggingface.front();
   written.config = std::make_shared<const Json>(write_arch_huggingface(*arch, input.spec, {}));
-  MILLRACE_TRY(ArchSpec spec, read_back(input, written, "config.json"));
+  MILLRACE_TRY(ArchSpec spec, read_back(input, input.spec, written, "config.json"));
   MILLRACE_TRY(auto sources, list_sources(input, spec));
   note_left_out(input, sources, report);
   drop_tied_head(sources, report);
@@ -282,13 +293,17 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Conversio
     exists.head |= source.name == "output.weight";
     exists.attention_bias |= source.name.ends_with(".attn_q.bias");
     exists.mlp_bias |= source.name.ends_with(".ffn_up.bias");
+    exists.conv_bias |= source.name.ends_with(".ssm_conv1d.bias");
+    exists.ssm_norm |= source.name.ends_with(".ssm_norm.weight");
+    exists.predictions |= source.name.find(".nextn.") != std::string::npos;
   }
   ConversionPlan plan;
   FormatChoice formats(false, false, target, report);
-  MILLRACE_TRY(plan.tensors, folder_outputs(std::move(sources), *arch, formats));
+  MILLRACE_TRY(plan.tensors, folder_outputs(std::move(sources), *arch, input.spec.layer_count(), formats));
   Json config = write_arch_huggingface(*arch, input.spec, exists);
   MILLRACE_TRY(const auto grouped, grouped_rows(arch->huggingface.front(), config));
   pack_grouped_rows(grouped, plan.tensors);
+  take_position_sections(input.files, config);
   add_token_ids(input.files, config, false);
   config["torch_dtype"] = main_dtype(plan.tensors);
   if (!input.spec.name.empty()) config[kNameKey] = input.spec.name;
@@ -359,13 +374,11 @@ bool is_quantized_folder(const ConversionInput& input) {
 }
 
 Error stays_in_its_kind(const ConversionInput& input, bool to_gguf) {
-  const bool quantized = is_quantized_folder(input);
   return Error::unsupported(fmt::format(
       "{}: the layers of {} have parts that cannot be written as the other kind of file; convert it to {}",
       input.files.path, input.spec.arch,
-      !to_gguf    ? "a GGUF file"
-      : quantized ? "a folder, whose matrices are plain numbers (--format bf16), or run the quantized folder as it is"
-                  : "a folder"));
+      to_gguf ? "a folder, whose matrices are plain numbers (--format bf16), or run the quantized folder as it is"
+              : "a GGUF file"));
 }
 
 }  // namespace
@@ -397,8 +410,7 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                     "GGUF",
                     input.files.path, folder->name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
-  const bool written = to_gguf ? input.arch->folder_to_gguf && !(input.arch->same_tensors && is_quantized_folder(input))
-                               : input.arch->gguf_to_folder;
+  const bool written = to_gguf ? !(input.arch->same_tensors && is_quantized_folder(input)) : input.arch->gguf_to_folder;
   if (other_kind && !written) return stays_in_its_kind(input, to_gguf);
   MILLRACE_TRY(ConversionPlan plan,
                other_kind

@@ -21,5 +21,8 @@ std::vector<SourceTensor> delta_net_tensors(const std::string& prefix, int64_t w
 // models/mixers/mamba.cc
 std::vector<SourceTensor> mamba_tensors(const std::string& prefix, int64_t width, const SsmSpec& from,
                                         const SsmSpec& to);
+// models/mixers/mamba2.cc. `from` says whether there are a bias of the convolution and a norm behind the gate.
+std::vector<SourceTensor> mamba2_tensors(const std::string& prefix, int64_t width, const SsmSpec& from,
+                                         const SsmSpec& to);
 
 }  // namespace millrace

@@ -17,7 +17,8 @@ namespace {
 // Looks up tensors by name; subclasses know the file kind's names and orientation.
 class Lister {
  public:
-  Lister(const ArchSpec& spec, const ArchSpec& target) : spec_(spec), target_(target) {}
+  Lister(const ArchSpec& spec, const ArchSpec& target, bool from_gguf)
+      : spec_(spec), target_(target), from_gguf_(from_gguf) {}
   virtual ~Lister() = default;
 
   Result<std::vector<SourceTensor>> list() {
@@ -140,7 +141,7 @@ class Lister {
   // `to`: sizes and order of recurrent heads as the output has them.
   Result<void> add_layer(const std::string& prefix, const LayerSpec& layer, const SsmSpec& to) {
     MILLRACE_TRY_VOID(add_norm(prefix + "attn_norm", spec_.pre_norm && layer.mixer_norm));
-    MILLRACE_TRY_VOID(add_mixer(prefix, layer, to));
+    MILLRACE_TRY_VOID(add_mixers(prefix, layer, to));
     if (!layer.mlp) return {};
     MILLRACE_TRY_VOID(add_norm(prefix + "post_attention_norm", spec_.post_norm));
     MILLRACE_TRY_VOID(add_norm(prefix + "attn_output_norm", spec_.sum_norm));
@@ -154,14 +155,32 @@ class Lister {
     return add_norm(prefix + "post_ffw_norm", spec_.post_norm);
   }
 
-  Result<void> add_mixer(const std::string& prefix, const LayerSpec& layer, const SsmSpec& to) {
-    const Mixer* mixer = layer.mixers.front().mixer;
-    if (mixer != &kGatedDeltaNetMixer && mixer != &kMambaMixer) return add_attention(prefix, layer.attention_gate);
+  Result<void> add_mixers(const std::string& prefix, const LayerSpec& layer, const SsmSpec& to) {
+    for (const LayerMixer& one : layer.mixers) {
+      if (one.mixer == &kLatentMixer) {
+        MILLRACE_TRY_VOID(add_latent_attention(prefix, layer));
+      } else if (one.mixer == &kGatedDeltaNetMixer || one.mixer == &kMambaMixer || one.mixer == &kMamba2Mixer) {
+        MILLRACE_TRY_VOID(add_recurrent(prefix, *one.mixer, layer.ssm, to));
+      } else {
+        MILLRACE_TRY_VOID(add_attention(prefix, layer.attention_gate));
+      }
+    }
+    return {};
+  }
+
+  Result<void> add_recurrent(const std::string& prefix, const Mixer& mixer, SsmSpec from, const SsmSpec& to) {
     const bool fused = exists(prefix + "ssm_ba.weight");
-    if (fused && layer.ssm.tiled != to.tiled)
+    if (fused && from.tiled != to.tiled)
       return Error::unsupported(fmt::format("{}: fused rates in another order of heads", spec_.arch));
-    for (SourceTensor& tensor : mixer == &kMambaMixer ? mamba_tensors(prefix, spec_.width, layer.ssm, to)
-                                                      : delta_net_tensors(prefix, spec_.width, layer.ssm, to, fused)) {
+    if (&mixer == &kMamba2Mixer) {
+      from.conv_bias = exists(prefix + "ssm_conv1d.bias");
+      from.gated_norm = exists(prefix + "ssm_norm.weight");
+    }
+    std::vector<SourceTensor> tensors = &mixer == &kMambaMixer ? mamba_tensors(prefix, spec_.width, from, to)
+                                        : &mixer == &kMamba2Mixer
+                                            ? mamba2_tensors(prefix, spec_.width, from, to)
+                                            : delta_net_tensors(prefix, spec_.width, from, to, fused);
+    for (SourceTensor& tensor : tensors) {
       const std::string name = tensor.name;
       const int64_t rows = tensor.rows;
       if (tensor.values)
@@ -170,6 +189,77 @@ class Lister {
         MILLRACE_TRY_VOID(add(std::move(tensor), name, rows));
     }
     return {};
+  }
+
+  // models/mixers/latent.cc. A folder holds the matrices of each head's keys and values as one, kv_b; the output has
+  // two stacks, of which the first is transposed.
+  Result<void> add_latent_attention(const std::string& prefix, const LayerSpec& layer) {
+    const LatentSpec& sizes = layer.latent;
+    const int64_t queries = layer.heads * sizes.query();
+    if (sizes.query_rank > 0) {
+      MILLRACE_TRY_VOID(add_matrix(prefix + "attn_q_a.weight", sizes.query_rank, spec_.width));
+      MILLRACE_TRY_VOID(add_vector(prefix + "attn_q_a_norm.weight", sizes.query_rank));
+      MILLRACE_TRY_VOID(add_matrix(prefix + "attn_q_b.weight", queries, sizes.query_rank));
+    } else {
+      MILLRACE_TRY_VOID(add_matrix(prefix + "attn_q.weight", queries, spec_.width));
+    }
+    MILLRACE_TRY_VOID(add_matrix(prefix + "attn_kv_a_mqa.weight", sizes.rank + sizes.rotated, spec_.width));
+    MILLRACE_TRY_VOID(add_vector(prefix + "attn_kv_a_norm.weight", sizes.rank));
+    MILLRACE_TRY_VOID(add_latent_heads(prefix, layer));
+    return add_matrix(prefix + "attn_output.weight", spec_.width, layer.heads * sizes.value);
+  }
+
+  Result<void> add_latent_heads(const std::string& prefix, const LayerSpec& layer) {
+    const LatentSpec& sizes = layer.latent;
+    const int64_t each = sizes.unrotated + sizes.value;
+    if (from_gguf_) {
+      if (exists(prefix + "attn_k_b.weight")) return join_latent_heads(prefix, layer);
+      return add_matrix(prefix + "attn_kv_b.weight", layer.heads * each, sizes.rank);
+    }
+    MILLRACE_TRY(const SourceTensor both, stored_matrix(prefix + "attn_kv_b.weight", layer.heads * each, sizes.rank));
+    for (int64_t head = 0; head < layer.heads; ++head)
+      add_part(both, fmt::format("{}attn_k_b.{}.weight", prefix, head), head * each, sizes.rank, sizes.unrotated, true);
+    for (int64_t head = 0; head < layer.heads; ++head)
+      add_part(both, fmt::format("{}attn_v_b.{}.weight", prefix, head), head * each + sizes.unrotated, sizes.value,
+               sizes.rank, false);
+    return {};
+  }
+
+  // The rows of kv_b: of each head those of its keys and of its values, which a GGUF file holds in two stacks.
+  Result<void> join_latent_heads(const std::string& prefix, const LayerSpec& layer) {
+    const LatentSpec& sizes = layer.latent;
+    MILLRACE_TRY(const SourceTensor keys,
+                 stored_matrix(prefix + "attn_k_b.weight", layer.heads * sizes.rank, sizes.unrotated));
+    MILLRACE_TRY(const SourceTensor values,
+                 stored_matrix(prefix + "attn_v_b.weight", layer.heads * sizes.value, sizes.rank));
+    for (int64_t head = 0; head < layer.heads; ++head) {
+      const std::string begin = fmt::format("{}attn_kv_b.", prefix);
+      add_part(keys, fmt::format("{}{}.weight", begin, 2 * head), head * sizes.rank, sizes.unrotated, sizes.rank, true);
+      add_part(values, fmt::format("{}{}.weight", begin, 2 * head + 1), head * sizes.value, sizes.value, sizes.rank,
+               false);
+    }
+    return {};
+  }
+
+  Result<SourceTensor> stored_matrix(const std::string& name, int64_t rows, int64_t cols) const {
+    SourceTensor out;
+    out.rows = rows;
+    out.cols = cols;
+    MILLRACE_TRY_VOID(locate(out, name, rows));
+    if (out.transposed) return Error::unsupported(fmt::format("tensor {}: is stored transposed", out.stored->name));
+    return out;
+  }
+
+  // Adds [rows, cols] of a stored matrix from its row `first` on; `transposed`: of cols rows with `rows` values each.
+  void add_part(const SourceTensor& whole, std::string name, int64_t first, int64_t rows, int64_t cols,
+                bool transposed) {
+    SourceTensor part = whole;
+    part.name = std::move(name);
+    part.first_row = first;
+    part.rows = rows;
+    part.cols = cols;
+    part.transposed = transposed;
+    out_.push_back(std::move(part));
   }
 
   // `gated`: each head's query is followed by the gate of its output.
@@ -253,6 +343,7 @@ class Lister {
     const MoeSpec& moe = spec_.moe;
     MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec_.width));
     MILLRACE_TRY_VOID(add_bias(prefix + "ffn_gate_inp.bias", moe.experts));
+    MILLRACE_TRY_VOID(add_bias(prefix + "exp_probs_b.bias", moe.experts));
     for (const char* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
       const bool down = part == std::string_view("ffn_down");
       if (!spec_.gated && part == std::string_view("ffn_gate")) continue;
@@ -285,13 +376,14 @@ class Lister {
 
   const ArchSpec& spec_;
   const ArchSpec& target_;
+  bool from_gguf_;
   std::vector<SourceTensor> out_;
 };
 
 class FileLister final : public Lister {
  public:
   FileLister(const ModelFiles& files, const Arch& arch, const ArchSpec& spec, const ArchSpec& target)
-      : Lister(spec, target),
+      : Lister(spec, target, files.kind == ModelFiles::Kind::gguf),
         files_(files),
         loader_(files, arch),
         predictions_(files, kQwenMtpParts),
@@ -350,7 +442,7 @@ class FileLister final : public Lister {
 class CheckpointLister final : public Lister {
  public:
   CheckpointLister(const Llama2cCheckpoint& checkpoint, const ArchSpec& spec, const ArchSpec& target)
-      : Lister(spec, target), checkpoint_(checkpoint) {}
+      : Lister(spec, target, false), checkpoint_(checkpoint) {}
 
  protected:
   bool exists(const std::string& name) const override { return checkpoint_.find(name) != nullptr; }

@@ -34,6 +34,26 @@ void apply_scales(const BlockScales& scales, int64_t row, int64_t cols, float* v
   for (int64_t c = 0; c < cols; ++c) values[c] *= line[c / scales.block_cols];
 }
 
+// The number with the fewest bits whose -exp() is `a`, which is at most 0: conversions in both directions then return
+// what a folder with rounded numbers held. If there is none, the float nearest to log(-a).
+float decay_logarithm(float a) {
+  constexpr float kNoDecayLeft = -110.0f;  // exp() of it is 0
+  if (a == 0.0f) return kNoDecayLeft;
+  const double exact = std::log(-static_cast<double>(a));
+  int exponent = 0;
+  const double mantissa = std::frexp(exact, &exponent);
+  for (int bits = 0; bits < 24; ++bits) {
+    const double rounded = std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+    if (static_cast<float>(-std::exp(rounded)) == a) return static_cast<float>(rounded);
+  }
+  return static_cast<float>(exact);
+}
+
+float mapped(float value, SourceTensor::Map map) {
+  if (map == SourceTensor::Map::negative_exp) return static_cast<float>(-std::exp(static_cast<double>(value)));
+  return map == SourceTensor::Map::log_of_negative ? decay_logarithm(value) : value;
+}
+
 }  // namespace
 
 const Format* SourceTensor::plain_format() const {
@@ -49,6 +69,10 @@ const Format* SourceTensor::block_format() const {
 float SourceTensor::matrix_scale(int64_t row) const {
   if (!stored || stored->scales.values.empty() || stored->tensor.format->matrix_limit == 0) return 1;
   return stored->scales.values[static_cast<size_t>((first_row + row) / stored->scales.block_rows)];
+}
+
+double SourceTensor::factor_of(int64_t row) const {
+  return factors->size() == 1 ? factors->front() : (*factors)[static_cast<size_t>(row)];
 }
 
 int64_t SourceTensor::source_row(int64_t row) const {
@@ -69,6 +93,7 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
     std::vector<float> line(static_cast<size_t>(rows));
     for (int64_t c = 0; c < cols; ++c) {
       format.decode(stored->tensor.data + (first_row + c) * format.row_bytes(rows), line.data(), rows);
+      apply_scales(stored->scales, first_row + c, rows, line.data());
       for (int64_t r = 0; r < count; ++r) out[r * cols + c] = line[static_cast<size_t>(source_row(begin + r))] + offset;
     }
     return;
@@ -87,8 +112,10 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
     }
     if (offset != 0.0f)
       for (int64_t c = 0; c < cols; ++c) to[c] += offset;
-    if (negative_exp)
-      for (int64_t c = 0; c < cols; ++c) to[c] = static_cast<float>(-std::exp(static_cast<double>(to[c])));
+    if (map != Map::keep)
+      for (int64_t c = 0; c < cols; ++c) to[c] = mapped(to[c], map);
+    if (factors)
+      for (int64_t c = 0; c < cols; ++c) to[c] = static_cast<float>(static_cast<double>(to[c]) * factor_of(row));
     if (!col_order) continue;
     const std::vector<float> line(to, to + cols);
     for (int64_t c = 0; c < cols; ++c) to[c] = line[static_cast<size_t>((*col_order)[static_cast<size_t>(c)])];
@@ -98,7 +125,16 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
 Result<void> SourceTensor::check_finite() const {
   // llama2.c files were checked at loading. A stack is checked with its first expert; positions may begin behind rows
   // that are dropped.
-  if (stored && first_row < (transposed ? cols : rows)) return check_tensor_finite(*files, *stored);
+  if (stored && first_row < (transposed ? cols : rows)) MILLRACE_TRY_VOID(check_tensor_finite(*files, *stored));
+  if (map != Map::log_of_negative) return {};
+  SourceTensor plain = *this;
+  plain.map = Map::keep;
+  std::vector<float> all(static_cast<size_t>(rows * cols));
+  plain.read_rows(0, rows, all.data());
+  for (const float value : all)
+    if (!(value <= 0.0f))
+      return Error::corrupt(
+          fmt::format("{}: tensor {}: a decay rate of {}; all must be at most 0", files->path, stored->name, value));
   return {};
 }
 

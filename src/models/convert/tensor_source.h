@@ -19,6 +19,8 @@ namespace millrace {
 struct SourceTensor {
   // How rows of queries and keys are permuted if the other file kind rotates different pairs of each head (RopeStyle).
   enum class Pairs : uint8_t { keep, to_interleaved, to_half };
+  // A function of every value: the decays of states are stored as A in GGUF files, and as log(-A) in folders.
+  enum class Map : uint8_t { keep, negative_exp, log_of_negative };
 
   std::string name;
   int64_t rows = 0;
@@ -35,8 +37,11 @@ struct SourceTensor {
   int64_t rotated = 0;
   // Source row of each row, and source column of each column, if the output has another order; null: as they are.
   std::shared_ptr<const std::vector<int64_t>> row_order, col_order;
-  float offset = 0.0f;        // added to every value
-  bool negative_exp = false;  // every value x becomes -exp(x)
+  float offset = 0.0f;  // added to every value
+  Map map = Map::keep;
+  // Factor of each row, or one factor of all rows; null: none. Not with `transposed`.
+  std::shared_ptr<const std::vector<double>> factors;
+  std::vector<int64_t> dims;  // shape in the output, outermost first; empty: [rows, cols], or [values] of a vector
 
   // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
@@ -46,13 +51,14 @@ struct SourceTensor {
   float matrix_scale(int64_t row) const;
   // Rows [begin, begin + count) as floats into `out` [count, cols].
   void read_rows(int64_t begin, int64_t count, float* out) const;
-  // Errors: corrupt (a NaN or infinite scale or value).
+  // Errors: corrupt (a NaN or infinite scale or value, or one that has no logarithm).
   Result<void> check_finite() const;
   int64_t source_row(int64_t row) const;  // source row of an output row
 
  private:
   // Returns true if the output's values, or their columns, are not those of the source.
-  bool changes_values() const { return offset != 0.0f || col_order || negative_exp; }
+  bool changes_values() const { return offset != 0.0f || col_order || map != Map::keep || factors; }
+  double factor_of(int64_t row) const;
 };
 
 // A tensor in the output's layout: its parts in order, rows in `format`.

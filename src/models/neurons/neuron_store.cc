@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -197,7 +196,6 @@ Result<void> NeuronStore::read_wanted(int64_t layer) {
   std::vector<uint64_t> free;
   for (int64_t i = io_->depth(); i-- > 0;) free.push_back(static_cast<uint64_t>(i));
   std::vector<size_t> run_of(free.size());
-  std::array<IoDone, 64> done;
   std::optional<Error> error;
   const auto buffer = [&](uint64_t tag) { return pages_.data() + static_cast<int64_t>(tag) * read_bytes(shape_); };
   for (size_t next = 0; next < runs_.size() || std::ssize(free) < io_->depth();) {
@@ -208,14 +206,12 @@ Result<void> NeuronStore::read_wanted(int64_t layer) {
       io_->start({.at = runs_[next].at, .data = buffer(tag), .bytes = runs_[next].bytes, .tag = tag});
     }
     if (error) next = runs_.size();
-    const int64_t count = std::ssize(free) < io_->depth() ? io_->wait(done) : 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const IoDone& one = done[static_cast<size_t>(i)];
-      const Run& run = runs_[run_of[one.tag]];
-      auto taken = one.ok ? take_run(layer, run, buffer(one.tag)) : std::optional(read_error(layer, run));
-      if (taken && !error) error = std::move(taken);
-      free.push_back(one.tag);
-    }
+    IoDone one;
+    if (std::ssize(free) == io_->depth() || io_->wait({&one, 1}) == 0) continue;
+    const Run& run = runs_[run_of[one.tag]];
+    auto taken = one.ok ? take_run(layer, run, buffer(one.tag)) : std::optional(read_error(layer, run));
+    if (taken && !error) error = std::move(taken);
+    free.push_back(one.tag);
   }
   const int64_t ns = std::chrono::nanoseconds(Clock::now() - begin).count();
   figures_.read_ns += ns;

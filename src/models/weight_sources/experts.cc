@@ -197,7 +197,7 @@ Result<WeightForecast> predict_experts(const WeightQuestion& question) {
   for (const WeightPlaces::Layer& layer : places.layers)
     for (const auto& expert : layer.experts) all += static_cast<double>(UnitStore::bytes_of(expert));
   const double share = all > 0 ? static_cast<double>(plan.capacity) / all : 1;
-  const double missed = 1 - expert_hits(model.experts, share, work.expert_skew);
+  const double missed = 1 - expert_hits(model.experts, share, work.expert_skew.value_or(costs.expert_skew));
   const auto read = [&](int64_t rows) {
     const double chosen = distinct_experts(model.experts, model.used_experts, rows);
     return missed * all * chosen / static_cast<double>(std::max<int64_t>(1, model.experts));

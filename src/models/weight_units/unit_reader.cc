@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/storage_error.h"
 #include "base/system.h"
@@ -12,10 +11,11 @@
 
 namespace millrace {
 
-// Pieces are started and checked without the lock: only this thread uses io_, flights_ and free_tags_.
+// Pieces are started and checked without the lock: only this thread uses io_, flights_ and free_tags_. One piece is
+// checked at a time, because a disk often completes all reads in flight together: it would be idle while they all are
+// checked.
 void UnitStore::loop() {
   std::vector<uint64_t> starts;
-  std::array<IoDone, 64> done;
   std::unique_lock lock(mutex_);
   for (;;) {
     const bool idle = free_tags_.size() == flights_.size();
@@ -40,24 +40,18 @@ void UnitStore::loop() {
                   .bytes = piece.bytes,
                   .tag = tag});
     }
-    const int64_t count = io_->wait(done);
-    std::array<std::optional<Error>, done.size()> errors;
-    for (int64_t i = 0; i < count; ++i) {
-      const IoDone& one = done[static_cast<size_t>(i)];
-      errors[static_cast<size_t>(i)] = check(flights_[one.tag], one.ok);
-    }
+    IoDone done;
+    const bool any = io_->wait({&done, 1}) > 0;
+    const Flight flight = any ? flights_[done.tag] : Flight{};
+    std::optional<Error> error = any ? check(flight, done.ok) : std::nullopt;
     lock.lock();
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const uint64_t tag = done[static_cast<size_t>(i)].tag;
-      bytes += file_.pieces[flights_[tag].piece].bytes;
-      complete(flights_[tag], std::move(errors[static_cast<size_t>(i)]));
-      free_tags_.push_back(tag);
-    }
+    if (!any) continue;
+    complete(flight, std::move(error));
+    free_tags_.push_back(done.tag);
     const auto now = Clock::now();
     const int64_t ns = std::chrono::nanoseconds(now - std::exchange(busy_since_, now)).count();
     figures_.read_ns += ns;
-    depth_.was_read(bytes, ns);
+    depth_.was_read(file_.pieces[flight.piece].bytes, ns);
   }
 }
 

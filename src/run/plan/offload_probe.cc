@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kv/tiers/disk_speed.h"
 #include "models/arch.h"
 #include "models/model_builder.h"
 #include "models/model_runner.h"
@@ -23,7 +24,11 @@ constexpr int64_t kDecodeRows[] = {1, 4, 16, 64}, kPrefillRows[] = {64, 256};
 constexpr int64_t kProbeBlockTokens = 16;
 constexpr double kPassSeconds = 0.3;    // of one kind of pass
 constexpr double kSourceSeconds = 0.6;  // ... that reads
+constexpr double kSkewSeconds = 1.2;    // of passes with a cache of experts
+constexpr double kSkewShare = 0.25;     // of the experts, which that cache holds
 constexpr int kLeastPasses = 3, kMostPasses = 200;
+constexpr int64_t kDiskReads = 16;   // in flight, where the disk is measured alone
+constexpr size_t kLeastLayers = 3;   // with fewer, `stream` reads no layer again
 constexpr double kWriteShare = 0.5;  // of the rate of reads, for what no pass writes
 constexpr double kFastest = 1e12;    // bytes a second, where a difference is within the noise
 
@@ -61,13 +66,14 @@ class OffloadMeasurement {
   }
 
  private:
-  // As few layers as are larger than the caches. Models whose tables have parts for all layers run whole.
+  // As few layers as are larger than the caches, and as `stream` needs to read in each pass. Models whose tables have
+  // parts for all layers run whole.
   Result<void> choose_layers() {
     MILLRACE_TRY(sizes_, ModelBuilder::measure(probe_.files, arch_, spec_, probe_.kernels, probe_.threads->threads()));
     const bool whole = spec_.layer_input > 0 || spec_.streams > 1;
     int64_t bytes = 0;
     size_t count = 0;
-    while (count < spec_.layers.size() && (whole || bytes < kLargerThanCaches))
+    while (count < spec_.layers.size() && (whole || bytes < kLargerThanCaches || count < kLeastLayers))
       bytes += sizes_.places.layers[count++].bytes();
     if (count == spec_.layers.size()) return {};
     spec_.layers.resize(count);
@@ -168,7 +174,13 @@ class OffloadMeasurement {
   }
 
   Result<void> measure_stream() {
-    MILLRACE_TRY(FirstLayers first, load("stream:resident=0"));
+    if (sizes_.places.layers.size() < kLeastLayers) {
+      MILLRACE_TRY(const ReadSpeed disk,
+                   measure_disk_speed(probe_.scratch_file, kDiskPieceBytes, kDiskReads, kPassSeconds));
+      costs_.read_bytes = std::max(1e6, disk.gb_per_s * 1e9);
+      return {};
+    }
+    MILLRACE_TRY(FirstLayers first, load("stream:resident=0,ahead=1"));
     double all = 0;
     for (const WeightPlaces::Layer& layer : sizes_.places.layers) all += static_cast<double>(layer.bytes());
     MILLRACE_TRY(const double one, time_pass(first, 1, 0, false, kSourceSeconds));
@@ -178,30 +190,57 @@ class OffloadMeasurement {
     return {};
   }
 
-  // With room for two experts, so that nearly all are read.
-  Result<void> measure_experts() {
-    int64_t kept = sizes_.places.other_bytes(), largest = 0;
-    for (const WeightPlaces::Layer& layer : sizes_.places.layers) {
-      kept += WeightPlaces::bytes_of(layer.own);
-      for (const auto& expert : layer.experts) largest = std::max(largest, WeightPlaces::bytes_of(expert));
-    }
-    constexpr int64_t kRounding = int64_t{1} << 20;
-    MILLRACE_TRY(FirstLayers first,
-                 load(fmt::format("experts:guess=none,memory={}",
-                                  kept + (2 * sizes_.places.model.used_experts + 2) * largest + kRounding)));
-    const WeightSource& source = *first.model->source();
-    const WeightFigures before = *source.figures();
+  // Passes of one token.
+  struct ExpertPasses {
+    double seconds = 0, passes = 0;
+    double bytes = 0;           // that were read
+    double hits = 0, uses = 0;  // of experts
+  };
+  Result<ExpertPasses> run_experts(FirstLayers& first, double seconds) {
+    const WeightFigures before = *first.model->source()->figures();
     const auto start = ProbeClock::now();
-    int64_t passes = 0;
-    while (std::chrono::duration<double>(ProbeClock::now() - start).count() < kSourceSeconds || passes < kLeastPasses) {
+    const auto spent = [&] { return std::chrono::duration<double>(ProbeClock::now() - start).count(); };
+    ExpertPasses out;
+    for (; out.passes < kLeastPasses || spent() < seconds; ++out.passes) {
       fill(first, 1, 0, false);
       first.runner->forward();
       MILLRACE_TRY_VOID(first.runner->take_failure());
-      ++passes;
     }
-    const double seconds = std::chrono::duration<double>(ProbeClock::now() - start).count();
-    costs_.expert_bytes = rate(static_cast<double>(source.figures()->bytes_read - before.bytes_read),
-                               seconds - static_cast<double>(passes) * one_);
+    const WeightFigures after = *first.model->source()->figures();
+    out.seconds = spent();
+    out.bytes = static_cast<double>(after.bytes_read - before.bytes_read);
+    out.hits = static_cast<double>(after.hits - before.hits);
+    out.uses = out.hits + static_cast<double>(after.misses - before.misses);
+    return out;
+  }
+
+  // With room for two experts, so that nearly all are read; then with more room, so that frequent ones stay.
+  Result<void> measure_experts() {
+    int64_t kept = sizes_.places.other_bytes(), largest = 0, all = 0;
+    for (const WeightPlaces::Layer& layer : sizes_.places.layers) {
+      kept += WeightPlaces::bytes_of(layer.own);
+      for (const auto& expert : layer.experts) {
+        largest = std::max(largest, WeightPlaces::bytes_of(expert));
+        all += WeightPlaces::bytes_of(expert);
+      }
+    }
+    constexpr int64_t kRounding = int64_t{1} << 20;
+    const int64_t least = (2 * sizes_.places.model.used_experts + 2) * largest;
+    const auto source = [&](int64_t cache) {
+      return fmt::format("experts:guess=none,memory={}", kept + cache + kRounding);
+    };
+    {
+      MILLRACE_TRY(FirstLayers first, load(source(least)));
+      MILLRACE_TRY(const ExpertPasses read, run_experts(first, kSourceSeconds));
+      costs_.expert_bytes = rate(read.bytes, read.seconds - read.passes * one_);
+    }
+    const auto cache = static_cast<int64_t>(kSkewShare * static_cast<double>(all));
+    if (cache < least) return {};
+    MILLRACE_TRY(FirstLayers first, load(source(cache)));
+    MILLRACE_TRY_VOID(run_experts(first, kSkewSeconds));  // the cache learns
+    MILLRACE_TRY(const ExpertPasses used, run_experts(first, kSkewSeconds));
+    if (used.uses > 0)
+      costs_.expert_skew = expert_skew_of(sizes_.places.model.experts, kSkewShare, used.hits / used.uses);
     return {};
   }
 
