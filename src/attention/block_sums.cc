@@ -17,7 +17,7 @@ struct BlockSum {
 };
 static_assert(sizeof(BlockSum) == 2 * sizeof(float));
 
-// What is stored behind the summary of a block.
+// The values that are stored behind the summary of a block.
 class StoredSums {
  public:
   StoredSums(float* summary, const DynamicPattern& pattern, int64_t head_dim)

@@ -8,8 +8,8 @@
 namespace millrace {
 
 // Writes the logarithm of the sum of the weights that a query's heads give the keys of a complete block, before the
-// softmax divides: for each row of [queries, group] one float, `stride` floats apart. `unit`: the query of the newest
-// slot. `q`: [queries, group, head_dim]. `partial`: as many rows.
+// softmax divides: a float for each row of [queries, group], at a distance of `stride` floats. `unit`: the query of the
+// newest slot. `q`: [queries, group, head_dim]. `partial`: as many rows.
 void weigh_block(const VisibleUnit& unit, int64_t pattern_block, int64_t block, const float* q, int64_t queries,
                  const Partial& partial, const uint8_t** pointers, float* logs, int64_t stride);
 
