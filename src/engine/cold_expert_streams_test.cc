@@ -8,6 +8,7 @@
 #include "models/weight_source.h"
 #include "offload/expert_profile.h"
 #include "properties/stream_bits.h"
+#include "run/executors/cpu_executor.h"
 
 namespace millrace {
 namespace {
@@ -102,6 +103,23 @@ TEST_F(ColdExpertStreams, HaveTheBitsOfResidentWeightsWhereNothingIsCold) {
     ASSERT_TRUE(model);
     expect_same(run(model, testing::options(2, 11)), resident_);
     EXPECT_EQ(figures(*model).cold_experts, 0) << weights;
+  }
+}
+
+// Keys and values in files belong to the format of cold experts, and to the choice of them.
+TEST_F(ColdExpertStreams, KeysBelongToTheChoice) {
+  std::map<std::string, uint64_t> hashes;
+  for (const char* weights : {"cold=q4_0,hot=0.5", "cold=q5_0,hot=0.5", "cold=q4_0,hot=0.25"}) {
+    const auto model = load(fmt::format("experts:{},profile={}", weights, profile_));
+    ASSERT_TRUE(model);
+    const WeightPolicy& policy = model->parts().model->source()->policy();
+    for (const auto& [other, hash] : hashes) EXPECT_NE(policy.lossy_hash, hash) << weights << " " << other;
+    hashes[weights] = policy.lossy_hash;
+    auto executor = CpuExecutor::create(model, testing::options());
+    ASSERT_TRUE(executor.ok());
+    const auto identity = (*executor)->home().kv_identity();
+    ASSERT_TRUE(identity.ok());
+    EXPECT_NE(identity->find(fmt::format("cold experts {:016x}", policy.lossy_hash)), std::string::npos) << *identity;
   }
 }
 

@@ -48,7 +48,8 @@ Result<ColdExperts> choose_cold_experts(std::span<const size_t> experts, const O
 
 WeightPolicy cold_policy(const WeightPlaces& places, const OptionValues& options) {
   int64_t experts = 0, cold = 0, bytes = 0;
-  uint64_t hash = 0;
+  const std::string& format = options.text("cold");
+  uint64_t hash = XXH3_64bits(format.data(), format.size());
   for (const WeightPlaces::Layer& layer : places.layers) {
     for (size_t e = 0; e < layer.experts.size(); ++e) {
       const bool is_cold = !layer.cold.empty() && layer.cold[e];
@@ -60,9 +61,9 @@ WeightPolicy cold_policy(const WeightPlaces& places, const OptionValues& options
   }
   if (cold == 0) return {};
   const std::string& path = options.text("profile");
-  return {.text = fmt::format("{} of {} experts are cold, in {} (lossy); all experts have {}", cold, experts,
-                              options.text("cold"), format_bytes(bytes)),
-          .lossy = fmt::format("experts:cold={},hot={}{}", options.text("cold"), options.number("hot"),
+  return {.text = fmt::format("{} of {} experts are cold, in {} (lossy); all experts have {}", cold, experts, format,
+                              format_bytes(bytes)),
+          .lossy = fmt::format("experts:cold={},hot={}{}", format, options.number("hot"),
                                path.empty() ? "" : ",profile=" + path),
           .lossy_hash = hash};
 }
