@@ -133,6 +133,7 @@ nlohmann::ordered_json disk_json(const BenchTest& test, const BenchResult& resul
           {"hit_ratio", ratio(disk.hits, disk.hits + disk.misses)},
           {"prefetch_accuracy", ratio(disk.prefetched_used, disk.prefetched)},
           {"neuron_fraction", ratio(disk.neurons_run, disk.neurons)},
+          {"cold_fraction", disk.cold_experts > 0 ? ratio(disk.cold_experts, disk.experts) : nlohmann::ordered_json()},
           {"kept_bytes", disk.kept_bytes},
           {"cache_bytes", disk.cache_bytes}};
 }
@@ -155,14 +156,17 @@ void print_disk(const nlohmann::ordered_json& disk) {
                                   ? std::string()
                                   : fmt::format("; neurons computed {}, bytes wasted {}",
                                                 percent(disk["neuron_fraction"]), percent(disk["wasted_fraction"]));
+  const std::string cold = disk["cold_fraction"].is_null()
+                               ? std::string()
+                               : fmt::format("; cold experts {} of those run (lossy)", percent(disk["cold_fraction"]));
   const std::string pages = disk["pages"].get<std::string>();
   const std::string way = pages.empty()
                               ? std::string()
                               : fmt::format("; {} reads in flight, pages {}", disk["depth"].get<int64_t>(), pages);
-  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}{}\n", "",
-             format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(), roof,
-             percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]), neurons,
-             way);
+  fmt::print("{:>26} weights: {} read a token at {:.2f} GB/s{}; hits {}, read ahead and used {}, waiting {}{}{}{}\n",
+             "", format_bytes(std::llround(disk["bytes_per_token"].get<double>())), disk["gb_per_s"].get<double>(),
+             roof, percent(disk["hit_ratio"]), percent(disk["prefetch_accuracy"]), percent(disk["wait_fraction"]),
+             neurons, cold, way);
 }
 
 }  // namespace

@@ -291,7 +291,8 @@ WeightFigures reads_since(const WeightFigures& before, WeightFigures after, cons
   for (int64_t WeightFigures::*figure :
        {&WeightFigures::bytes_read, &WeightFigures::reads, &WeightFigures::hits, &WeightFigures::misses,
         &WeightFigures::wait_ns, &WeightFigures::read_ns, &WeightFigures::prefetched, &WeightFigures::prefetched_used,
-        &WeightFigures::failed, &WeightFigures::wasted_bytes, &WeightFigures::neurons, &WeightFigures::neurons_run})
+        &WeightFigures::failed, &WeightFigures::wasted_bytes, &WeightFigures::neurons, &WeightFigures::neurons_run,
+        &WeightFigures::experts, &WeightFigures::cold_experts})
     after.*figure += sum.*figure - before.*figure;
   return after;
 }

@@ -1,4 +1,5 @@
 // millrace offload plan: what each source of weights would do with a model in a given memory, and how fast.
+// millrace offload profile: how often a text uses each expert of a mixture, for weights=experts:cold=FORMAT.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "base/memory_accounts.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "evaluate/expert_uses.h"
 #include "input.h"
 #include "model_flags.h"
 #include "models/known_costs.h"
@@ -26,9 +28,12 @@ constexpr const char* kOffloadExamples = R"(Examples:
   millrace offload plan large.gguf --memory 4G               which source of weights is the fastest in 4 GB
   millrace offload plan large.gguf --memory 4G --streams 16  for 16 streams together
   millrace offload plan large.gguf --memory 4G --measure     measure this machine again
+  millrace offload profile mixture.gguf -f text.txt -o mixture.experts
+  millrace run -m mixture.gguf --use weights=experts:cold=q4_0,hot=0.25,profile=mixture.experts -p "Once upon a time"
 
 The first plan of a model measures its first layers for some seconds, and stores the result next to its packed cache.
-millrace run, chat and serve with --memory choose the same way if a model does not fit.)";
+millrace run, chat and serve with --memory choose the same way if a model does not fit. A profile counts how often a text
+uses each expert: cold ones are then packed in fewer bits, which changes answers.)";
 
 struct PlanFlags {
   std::string action;
@@ -36,6 +41,8 @@ struct PlanFlags {
   int64_t streams = 1, context = 640, generated = 128, batch_tokens = 512;
   std::optional<double> skew;
   bool measure = false, json = false, wide = false;
+  std::string text, out;  // for profile
+  int64_t tokens = 4096;
 };
 
 // Bytes that the model and its engine may have of the budget: as LanguageModel::load() and its accounts count them.
@@ -173,13 +180,41 @@ Result<int> run_plan(const PlanFlags& given) {
   return plan.best ? 0 : exit_code(ErrorKind::resource);
 }
 
+// Prints the share of the uses that cold experts would have, by the share of hot ones.
+void print_profile(const ExpertProfile& profile, const PlanFlags& flags) {
+  nlohmann::ordered_json shares = nlohmann::ordered_json::object();
+  for (const double hot : {0.125, 0.25, 0.5, 0.75}) shares[fmt::format("{}", hot)] = cold_share(profile, hot);
+  if (flags.json)
+    return print_json_line({{"file", flags.out}, {"tokens", profile.tokens}, {"uses_of_cold_experts", shares}});
+  for (const auto& [hot, share] : shares.items())
+    fmt::print("hot={:<6} {:5.1f} % of the uses are of cold experts\n", hot, 100 * share.get<double>());
+  fmt::print("{}: from {} tokens\nuse it:   --use weights=experts:cold=q4_0,hot=0.25,profile={}\n", flags.out,
+             profile.tokens, flags.out);
+}
+
+Result<int> run_profile(const PlanFlags& flags) {
+  if (flags.text.empty()) return Error::user("offload profile: give the text to read, such as -f text.txt");
+  if (flags.out.empty()) return Error::user("offload profile: give the file to write, such as -o mixture.experts");
+  MILLRACE_TRY(const auto loaded, flags.model.load_with_text(flags.text, flags.context, flags.tokens));
+  const auto& [model, tokens] = loaded;
+  MILLRACE_TRY(const ExpertProfile profile,
+               count_expert_uses(model, tokens, {.threads = flags.model.threads, .context = flags.context}));
+  MILLRACE_TRY_VOID(write_expert_profile(flags.out, profile));
+  print_profile(profile, flags);
+  return 0;
+}
+
 }  // namespace
 
 void add_offload_command(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* command = add_command(app, "offload", "Plan how a model larger than memory runs, and predict its speed",
-                                  kOffloadExamples, [=] { return run_plan(*flags); });
-  command->add_option("ACTION", flags->action, "plan")->required()->check(CLI::IsMember({"plan"}));
+  CLI::App* command =
+      add_command(app, "offload", "Plan how a model larger than memory runs, and predict its speed", kOffloadExamples,
+                  [=] { return flags->action == "plan" ? run_plan(*flags) : run_profile(*flags); });
+  flags->model.chooses_weights = true;
+  command->add_option("ACTION", flags->action, "plan, or profile: count the uses of experts")
+      ->required()
+      ->check(CLI::IsMember({"plan", "profile"}));
   command
       ->add_option("model,-m,--model", flags->model.path,
                    "GGUF file, .safetensors file, Hugging Face folder, or a name of millrace list")
@@ -189,7 +224,9 @@ void add_offload_command(CLI::App& app) {
   command->add_option("--streams", flags->streams, "Streams that run together")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
-  command->add_option("-c,--context", flags->context, "Tokens of each stream, its prompt and its answer")
+  command
+      ->add_option("-c,--context", flags->context,
+                   "Tokens of each stream, its prompt and its answer; of a profile's window")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--generated", flags->generated, "Tokens of each answer")
@@ -202,6 +239,11 @@ void add_offload_command(CLI::App& app) {
       ->add_option("--expert-skew", flags->skew,
                    "How unequal the frequencies of experts are: the exponent of Zipf's law; 0: all equal [as measured]")
       ->check(CLI::Range(0.0, kMaxExpertSkew));
+  command->add_option("-f,--file", flags->text, "Text file that a profile is made of");
+  command->add_option("-o,--output", flags->out, "File that a profile is written to");
+  command->add_option("--tokens", flags->tokens, "Tokens of the text to read, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   command->add_flag("--measure", flags->measure, "Measure passes and reads again");
   command->add_flag("--json", flags->json, "Print one line of JSON");
   add_wide_to(command, &flags->wide, plan_columns());

@@ -31,6 +31,7 @@ inline std::vector<PatternTexts> pattern_texts() {
       {"diffuser", "block=16,window=40,hops=1", "block=32,window=1,global=1,random=1,alpha=0.5,hops=2"},
       {"quest", "block=32,top=20", "block=16,top=2,first=0"},
       {"impress", "block=32,top=20", "block=16,top=2,first=0"},
+      {"h2o_blocks", "block=32,top=20", "block=16,top=2,window=2,tracked=4"},
       {"minference", "block=32,top=20", "block=32,top=1"},
       {"minference", "block=32,heads=a20.v20+0.b20,last=2", "block=16,heads=v2+1.a2.v1+1.b2,last=3"},
       {"reformer", "block=16,top=40", "block=16,top=3,hashes=2,buckets=8"},

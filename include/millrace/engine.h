@@ -144,6 +144,8 @@ struct WeightReadStats {
   int64_t prefetched = 0;       // layers or experts that were read before a step needed them
   int64_t prefetched_used = 0;  // prefetched ones that a step used before they left memory
   int64_t failed = 0;           // reads that failed
+  int64_t experts = 0;          // experts that steps ran, each once for all tokens of a step
+  int64_t cold_experts = 0;     // ... that are packed in a cold format, of fewer bits than the file's
   int64_t kept_bytes = 0;       // bytes of weights that stay in memory; 0: the source does not count
   int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/chosen_blocks.h"
-#include "attention/codec_tiles.h"
+#include "attention/block_sparse.h"
+#include "attention/block_weights.h"
 #include "attention/flat_rows.h"
 #include "attention/key_summaries.h"
 #include "attention/row_formats.h"
@@ -108,29 +108,11 @@ class LineFinding {
         std::fill_n(gathered_ + c * width, width, 0.0f);
     }
     if (!any) return false;
-    for (int64_t block = 0; block < first + count; ++block) weigh(block, count);
+    for (int64_t block = 0; block < first + count; ++block)
+      weigh_block(u_, pattern_.block(), block, gathered_, count, partial_, pointers_, shares_ + block, blocks_);
     for (int64_t row = 0; row < rows; ++row)
       if (stored(first + row / group_).has_query()) add_row(shares_ + row * blocks_, first + row / group_);
     return true;
-  }
-
-  // Logarithms of the sums of weights, before the softmax divides.
-  void weigh(int64_t block, int64_t count) {
-    AttentionArgs args = block_args(u_, pattern_.block(), block, pattern_.block(), partial_, pointers_);
-    args.queries = count;
-    args.first_query = pattern_.block();  // all of them see the whole block
-    args.q = gathered_;
-    args.q_stride = group_ * u_.layer.head_dim;
-    if (u_.encoded) {
-      const int64_t each = pattern_.block() / u_.kv.layout().block_tokens;
-      const int64_t raw = u_.encoded->first_raw(u_.span.first_slot + u_.first);
-      u_.encoded->attend_before(u_.kernel, {u_.span, table_, u_.kv_head, u_.encoded->places(u_.worker)}, args,
-                                std::clamp<int64_t>(raw - block * each, 0, each), u_.worker, pointers_);
-    } else {
-      u_.kernel.run(args);
-    }
-    for (int64_t row = 0; row < count * group_; ++row)
-      shares_[row * blocks_ + block] = partial_.max[row] + std::log(partial_.sum[row]);
   }
 
   void add_row(float* logs, int64_t own) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/block_lines.h"
+#include "attention/block_sums.h"
 #include "attention/codec_tiles.h"
 #include "attention/key_summaries.h"
 #include "attention/row_formats.h"
@@ -52,6 +53,14 @@ void add_balance(const DynamicPattern& pattern, const PatternPlace& at, const Bl
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t block = 0; block < blocks; ++block)
       scores[i * blocks + block] += static_cast<float>(group) * work[block];
+}
+
+// Marks the blocks that earlier queries have found, for heads whose queries do not choose.
+void mark_found(KvPool& kv, const AttentionLayer& layer, const DynamicPattern& pattern, const int32_t* table,
+                int64_t kv_head, int64_t query_block, BlockMarks& marks) {
+  const HeadChoice choice = pattern.choice({layer.layer, kv_head, layer.kv_heads});
+  if (choice == HeadChoice::lines) mark_lines(kv, layer, pattern, table, kv_head, query_block, marks);
+  if (choice == HeadChoice::sums) mark_sums(kv, layer, pattern, table, kv_head, query_block, marks);
 }
 
 // Which of a unit's queries chose which blocks: [words of 32 blocks][queries], in the bits of floats of the scratch.
@@ -171,8 +180,7 @@ class ChosenAttention {
   void attend_unchosen() {
     BlockMarks marks(query_block_);
     pattern_.mark(at(), query_block_, marks);
-    if (pattern_.choice(at()) == HeadChoice::lines)
-      mark_lines(u_.kv, u_.layer, pattern_, table_, u_.kv_head, query_block_, marks);
+    mark_found(u_.kv, u_.layer, pattern_, table_, u_.kv_head, query_block_, marks);
     attend_marked(u_, pattern_.block(), marks, total_, scratch_, pointers_);
   }
 
@@ -327,9 +335,8 @@ void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPatte
   pattern.mark(at, query_block, marks);
   const DynamicPattern* dynamic = dynamic_pattern(&pattern);
   if (!dynamic || marks.count() == query_block) return;
-  if (dynamic->choice(at) == HeadChoice::lines)
-    return mark_lines(kv, layer, *dynamic, table, kv_head, query_block, marks);
-  if (dynamic->choice(at) == HeadChoice::none) return;
+  if (dynamic->choice(at) != HeadChoice::scores)
+    return mark_found(kv, layer, *dynamic, table, kv_head, query_block, marks);
   const int64_t floats = dynamic->summary_floats(layer.head_dim);
   const auto blocks = static_cast<size_t>(query_block);
   const int64_t group = layer.heads / layer.kv_heads;

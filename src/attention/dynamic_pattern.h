@@ -26,11 +26,17 @@ enum class HeadChoice : uint8_t {
   scores,  // each query chooses by the scores
   none,    // the queries see no other blocks
   lines,   // all queries of a block see the lines that earlier queries have found (attention/block_lines.h)
+  sums,    // all queries of a block see the blocks that received most attention so far (attention/block_sums.h)
 };
 
 struct LineCounts {
   int64_t vertical = 0;  // number of blocks that all later queries see
   int64_t slash = 0;     // number of distances (in blocks) at which every later query sees a block
+};
+
+struct SumCounts {
+  int64_t top = 0;   // number of blocks with the largest sums that a query sees
+  int64_t kept = 0;  // number of blocks whose sums are stored; 0: no head has sums
 };
 
 class DynamicPattern : public AttentionPattern {
@@ -44,6 +50,7 @@ class DynamicPattern : public AttentionPattern {
   virtual LineCounts most_lines() const { return {}; }  // maximum over the heads
   // Number of blocks between two searches for lines; 0: no head has lines.
   virtual int64_t line_blocks() const { return 0; }
+  virtual SumCounts sums() const { return {}; }
 
   virtual int64_t summary_floats(int64_t head_dim) const = 0;
   virtual void start_summary(std::span<float> summary) const { std::ranges::fill(summary, 0.0f); }

@@ -4,6 +4,7 @@
 
 #include "attention/block_lines.h"
 #include "attention/block_sparse.h"
+#include "attention/block_sums.h"
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
 #include "attention/flat_rows.h"
@@ -431,7 +432,8 @@ int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group
       unit_floats(group, head_dim, value_dim) +
           chosen_blocks_floats(dynamic_pattern(switches.pattern), context, query_tile(group), group, head_dim));
   const int64_t lines = line_scratch_floats(dynamic_pattern(switches.pattern), context, group, head_dim, value_dim);
-  return std::max(threads * std::max(unit, lines), kv_heads * split_floats(context, group, value_dim));
+  const int64_t sums = sum_scratch_floats(dynamic_pattern(switches.pattern), context, group, head_dim, value_dim);
+  return std::max(threads * std::max({unit, lines, sums}), kv_heads * split_floats(context, group, value_dim));
 }
 
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens) {

@@ -6,6 +6,7 @@
 
 #include "attention/block_lines.h"
 #include "attention/block_sparse.h"
+#include "attention/block_sums.h"
 #include "attention/codec_tiles.h"
 #include "kv/row_residuals.h"
 
@@ -22,6 +23,7 @@ void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const
   const int64_t each = pattern.block() / block_tokens;
   const std::span<float> summary(key_summary(kv, layer, kv_head, table, block, pattern.block()),
                                  static_cast<size_t>(pattern.summary_floats(own.head_dim)));
+  if (summary.empty()) return;
   float key[kMaxDynamicDim];
   pattern.start_summary(summary);
   for (int64_t b = block * each; b < (block + 1) * each; ++b) {
@@ -52,7 +54,8 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
     const KvLayer& layer = layers[static_cast<size_t>(i)];
     const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
     const int64_t dim = std::min(layer.head_dim, kMaxDynamicDim);
-    const int64_t bytes = 4 * (dynamic->summary_floats(dim) + line_floats(*dynamic, layer.heads_each, dim));
+    const int64_t bytes =
+        4 * (dynamic->summary_floats(dim) + line_floats(*dynamic, layer.heads_each, dim) + sum_floats(*dynamic));
     int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
     while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;
     layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads,
@@ -102,6 +105,7 @@ void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end,
       summarize_block(table.data(), keys, index % own.kv_heads, codec, kv, tiles, worker, *pattern,
                       first + index / own.kv_heads);
       forget_lines(*pattern, own, kv, table.data(), index % own.kv_heads, first + index / own.kv_heads);
+      forget_sums(*pattern, own, kv, table.data(), index % own.kv_heads, first + index / own.kv_heads);
     });
   }
 }

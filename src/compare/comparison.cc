@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "models/weight_source.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -116,8 +117,12 @@ CompareResult empty_result(const ComparisonPlan& plan, std::span<const CompareCo
   result.model = configs.front().model->info().name;
   result.rounds = plan.input.rounds;
   result.machine = plan.machine;
-  for (const CompareConfig& config : configs)
+  for (const CompareConfig& config : configs) {
     result.configs.push_back({.name = config.spec.name, .spec = config.spec.text, .applied = config.applied});
+    const WeightSource* const source = config.model ? config.model->parts().model->source() : nullptr;
+    if (source && !source->policy().lossy.empty())
+      result.notes.push_back(fmt::format("{}: weights: {}", config.spec.name, source->policy().text));
+  }
   return result;
 }
 

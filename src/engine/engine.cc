@@ -114,6 +114,8 @@ WeightReadStats read_stats(const WeightSource& source) {
           .prefetched = figures.prefetched,
           .prefetched_used = figures.prefetched_used,
           .failed = figures.failed,
+          .experts = figures.experts,
+          .cold_experts = figures.cold_experts,
           .kept_bytes = figures.kept_bytes,
           .cache_bytes = figures.cache_bytes};
 }

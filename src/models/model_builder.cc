@@ -50,6 +50,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   for (const LayerWeights& layer : model_->layers_) gates.push_back(&layer.gates);
   MILLRACE_TRY(model_->spec_.gates, common_gates(files_->path, gates));
   MILLRACE_TRY_VOID(check_parts_have_matrices(*files_));
+  MILLRACE_TRY_VOID(convert_cold_experts(options));
   MILLRACE_TRY_VOID(pack(table, pool, options));
   return std::move(model_);
 }
@@ -297,7 +298,8 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
 // A budget leaves no room for both forms of the weights: the KV cache gets what is left of it.
 bool ModelBuilder::packs_in_background(const ModelOptions& options) const {
   const bool budget = options.accounts && options.accounts->budget() > 0;
-  return options.pack_in_background && options.packed_cache.empty() && !files_->files.empty() && !budget;
+  return options.pack_in_background && converted_.empty() && options.packed_cache.empty() && !files_->files.empty() &&
+         !budget;
 }
 
 // Packs what must be packed before it is used, and leaves the rest to the model.
@@ -333,7 +335,10 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
 // Adds all matrices and tables, and gives the matrices their places.
 Result<void> ModelBuilder::plan_packing(WeightPacker& packer) {
   for (Weight* weight : all_weights())
-    if (!is_factored(*weight)) MILLRACE_TRY_VOID(packer.add(*weight));
+    if (!is_factored(*weight)) {
+      const auto stored = converted_.find(weight);
+      MILLRACE_TRY_VOID(stored == converted_.end() ? packer.add(*weight) : packer.add(*weight, stored->second));
+    }
   model_->part_bytes_ = measure_parts();
   for (const Weight& stored : tables_) MILLRACE_TRY_VOID(packer.add_table(stored));
   packer.arrange();

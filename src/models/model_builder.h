@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/choose.h"
@@ -59,6 +60,9 @@ class ModelBuilder {
   int64_t measure_parts();
   int64_t unpacked_bytes() const;
   int64_t table_bytes() const;  // bytes of tables that are read in place
+  // Gives experts that the weight source calls cold its cold format; their stored matrices move to converted_.
+  Result<void> convert_cold_experts(const ModelOptions& options);
+  Result<void> convert(Weight& weight, const Format& to);
   Result<void> plan_packing(WeightPacker& packer);
   int64_t bytes_beside(const WeightPacker& packer, int threads) const;
   OffloadModel sizes_of(const WeightPlaces& places) const;
@@ -76,7 +80,8 @@ class ModelBuilder {
 
   std::shared_ptr<const ModelFiles> files_;
   WeightLoader loader_;
-  std::vector<Weight> tables_;  // embeddings that are read in place: checked, never packed
+  std::vector<Weight> tables_;                           // embeddings that are read in place: checked, never packed
+  std::unordered_map<const Weight*, Weight> converted_;  // by matrix of the model: the matrix in the files
   std::unique_ptr<Model> model_;
 };
 

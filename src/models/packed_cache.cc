@@ -106,7 +106,8 @@ PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, con
   for (const auto& planned : packer.planned()) {
     if (!planned.weight) continue;
     const Weight& weight = *planned.weight;
-    identity_ += fmt::format("matrix {} {} {} {} x {} at {}: {} bytes\n", weight.name, weight.format->name,
+    const std::string from = planned.converted() ? fmt::format(" from {}", planned.stored->format->name) : "";
+    identity_ += fmt::format("matrix {} {}{} {} {} x {} at {}: {} bytes\n", weight.name, weight.format->name, from,
                              weight.kernel->layout, weight.rows, weight.cols, planned.offset, planned.bytes);
     ++matrices_;
   }
@@ -180,8 +181,10 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
     const Weight& weight = *planned.weight;
     const int64_t rows = all ? weight.rows : std::min<int64_t>(weight.rows, weight.kernel->row_tile);
     again.assign(static_cast<size_t>(packed_bytes(weight, rows)), 0);
-    pack_rows(weight, 0, rows, again.data());
-    files_.release(weight.data, weight.data + again.size());  // at least a huge page if mapped in huge pages
+    WeightPacker::pack_rows(planned, 0, rows, again.data());
+    const uint8_t* const stored = planned.stored->data;
+    const int64_t read = planned.converted() ? rows * stored_row_bytes(*planned.stored) : std::ssize(again);
+    files_.release(stored, stored + read);  // at least a huge page if mapped in huge pages
     if (std::memcmp(again.data(), packed + planned.offset, again.size()) != 0)
       return Error::corrupt(fmt::format("{}: {} does not match the model's file", path_, weight.name));
   }

@@ -116,7 +116,12 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
     for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut, &layer.input_gate,
                                  &layer.input_projection, &layer.laurel_left, &layer.laurel_right})
       add(to.own, *weight);
-    for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
+    for (const MlpWeights& expert : layer.experts) {
+      add_mlp(to.experts.emplace_back(), expert);
+      if (converted_.empty()) continue;
+      const auto converted = [&](const Weight& weight) { return converted_.contains(&weight); };
+      to.cold.push_back(converted(expert.gate) || converted(expert.up) || converted(expert.down));
+    }
   }
   for (const auto& planned : packer.planned())
     if (planned.weight && !placed.contains(planned.weight)) out.others.push_back(ranges.at(planned.weight));
@@ -195,7 +200,9 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
     return labelled({resident.error().kind, resident.error().message + enough});
   }
   MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, *resident, &window));
-  const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
+  // Cold experts have a file of their own, so that a start without them finds the packed weights that it needs.
+  const std::string path = options.packed_cache + (converted_.empty() ? "" : ".cold");
+  const PackedCache cache(path, *files_, table.isa, packer);
   const auto place = [&](const PackedCache::Opened& opened) -> Result<void> {
     WeightFile file = cache.weight_file(opened);
     WeightPlaces at = placed_at(file.payload);

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/system.h"
+#include "models/converted_rows.h"
 
 namespace millrace {
 namespace {
@@ -99,12 +100,21 @@ Result<void> WeightPacker::add_table(const Weight& weight) {
   return {};
 }
 
-Result<void> WeightPacker::add(Weight& weight) {
+Result<void> WeightPacker::add(Weight& weight) { return add(weight, weight); }
+
+Result<void> WeightPacker::add(Weight& weight, const Weight& stored) {
   MILLRACE_TRY(int64_t bytes, plan_packing(weight, table_));
-  MILLRACE_TRY_VOID(add_table(weight));
+  MILLRACE_TRY_VOID(add_table(stored));
   planned_.back().weight = &weight;
   planned_.back().bytes = bytes;
   return {};
+}
+
+void WeightPacker::pack_rows(const Planned& planned, int64_t begin, int64_t end, uint8_t* packed) {
+  if (planned.converted())
+    pack_converted_rows(*planned.stored, *planned.weight, begin, end, packed);
+  else
+    millrace::pack_rows(*planned.weight, begin, end, packed);
 }
 
 void WeightPacker::arrange() {
@@ -124,7 +134,7 @@ std::vector<WeightPacker::Piece> WeightPacker::cut(bool (*takes)(const Planned&)
   for (size_t i = 0; i < planned_.size(); ++i) {
     if (takes && !takes(planned_[i])) continue;
     const Weight& weight = *planned_[i].stored;
-    const int64_t tile = planned_[i].weight ? weight.kernel->row_tile : 1;
+    const int64_t tile = planned_[i].weight ? planned_[i].weight->kernel->row_tile : 1;
     const int64_t rows =
         std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
     for (int64_t begin = 0; begin < weight.rows; begin += rows) {
@@ -140,7 +150,7 @@ std::vector<WeightPacker::Piece> WeightPacker::cut(bool (*takes)(const Planned&)
 Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const {
   const Weight& weight = *piece.weight;
   const Planned& planned = planned_[piece.planned];
-  const int64_t tile = planned.weight ? weight.kernel->row_tile : 1;
+  const int64_t tile = planned.weight ? planned.weight->kernel->row_tile : 1;
   const int64_t rows =
       std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
   for (int64_t begin = piece.begin; begin < piece.end; begin += rows) {
@@ -151,7 +161,7 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
       continue;
     }
     MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
-    if (planned.weight) pack_rows(weight, begin, end, packed + planned.offset);
+    if (planned.weight) pack_rows(planned, begin, end, packed + planned.offset);
   }
   return {};
 }
@@ -241,6 +251,7 @@ void WeightPacker::point_weights(const uint8_t* packed, PackingState* later) con
   for (const Planned& planned : planned_) {
     if (!planned.weight) continue;
     planned.weight->packed = AlignedBuffer::view(packed + planned.offset, planned.bytes);
+    if (planned.converted()) planned.weight->data = nullptr;  // the files' rows are in another format
     if (later && packs_later(planned)) planned.weight->packing = later++;
   }
 }

@@ -29,10 +29,12 @@ class WeightPacker {
   static constexpr int64_t kNarrowestWindow = int64_t{32} << 20;
 
   struct Planned {
-    Weight* weight = nullptr;  // null: a table, which is checked but not packed
-    const Weight* stored = nullptr;
-    int64_t bytes = 0;   // packed
-    int64_t offset = 0;  // in the packed memory
+    Weight* weight = nullptr;        // null: a table, which is checked but not packed
+    const Weight* stored = nullptr;  // the matrix in the files; another than `weight` if its format changes
+    int64_t bytes = 0;               // packed
+    int64_t offset = 0;              // in the packed memory
+
+    bool converted() const { return weight && weight != stored; }
   };
 
   // `files` must hold the weights' data and outlive the packer, as must the weights.
@@ -40,6 +42,10 @@ class WeightPacker {
 
   // Plans a matrix. Errors: as plan_packing(), corrupt (a separate scale is not finite).
   Result<void> add(Weight& weight);
+  // Plans a matrix whose rows the files have in another format, as `stored`: they are decoded, and rounded to nearest
+  // in weight.format, when they are packed. check_convertible() has accepted them. `stored` must outlive the packer.
+  // Errors: as add(weight).
+  Result<void> add(Weight& weight, const Weight& stored);
   // Adds a matrix that is read in place.
   Result<void> add_table(const Weight& weight);
   // Called after the last add: assigns offsets, in file order.
@@ -71,6 +77,9 @@ class WeightPacker {
   };
   // Into `packed`, packed_bytes() of memory. The functions are called on the threads of `pool`; each may be null.
   Result<void> pack_job(uint8_t* packed, ThreadPool& pool, const Job& job) const;
+  // Packs rows [begin, end) of a planned matrix. `begin`: a multiple of the kernel's row_tile. `packed`: destination of
+  // the whole matrix.
+  static void pack_rows(const Planned& planned, int64_t begin, int64_t end, uint8_t* packed);
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them. `later`, where not null, has
   // a state for each weight that packs_later() accepts, in the order of planned(): these keep their stored data.
   void point_weights(const uint8_t* packed, PackingState* later = nullptr) const;
@@ -92,7 +101,7 @@ class WeightPacker {
 
 // Returns true if packing can wait until the model runs: for a matrix that linear() multiplies as it is stored.
 inline bool packs_later(const WeightPacker::Planned& planned) {
-  return planned.weight && multiplies_stored(*planned.weight);
+  return planned.weight && !planned.converted() && multiplies_stored(*planned.weight);
 }
 
 // "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; separate scales are not checked.

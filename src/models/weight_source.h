@@ -25,6 +25,7 @@
 namespace millrace {
 
 class BlockIo;
+struct Format;
 class NeuronMlp;
 
 // Bytes [begin, begin + bytes) of a file: a matrix.
@@ -47,6 +48,7 @@ struct WeightPlaces {
   struct Layer {
     std::vector<WeightRange> own;                   // all but the routed experts
     std::vector<std::vector<WeightRange>> experts;  // by expert
+    std::vector<bool> cold;                         // by expert: it is packed in a cold format; empty: none is
     int64_t bytes() const;                          // bytes of all weights
 
     const std::vector<WeightRange>& ranges(int32_t expert) const {
@@ -102,6 +104,8 @@ struct WeightFigures {
   int64_t failed = 0;           // reads that failed
   int64_t neurons = 0;          // neurons of all tokens, in MLPs that are computed by neuron
   int64_t neurons_run = 0;      // ... that were computed
+  int64_t experts = 0;          // experts that passes ran, each once for all tokens of a pass
+  int64_t cold_experts = 0;     // ... that are packed in a cold format
   int64_t kept_bytes = 0;       // bytes that stay in memory
   int64_t cache_bytes = 0;      // bytes of the memory that the others share
 };
@@ -132,6 +136,9 @@ class WeightLease {
 struct WeightPolicy {
   std::string text = {};    // for people, one line; "": there is nothing to say
   double keys_on_disk = 0;  // share of the layers whose keys and values are to be on the disk
+  // The source with the options that change answers, NAME:key=value,...; "": answers are those of resident weights.
+  std::string lossy = {};
+  uint64_t lossy_hash = 0;  // hash of the choice that files make which those options name
 };
 
 class WeightSource {
@@ -191,6 +198,12 @@ struct WeightForecast {
   std::string options = {};    // options that the source needs for this work, "key=value,..."
 };
 
+// Experts that are packed in a format of fewer bits than the file's, for any contents of a cache.
+struct ColdExperts {
+  const Format* format = nullptr;       // null: no expert is cold
+  std::vector<std::vector<bool>> cold;  // by layer and expert
+};
+
 struct WeightQuestion {
   const WeightPlaces& places;  // with the model's sizes, and costs
   const OptionValues& options;
@@ -211,6 +224,9 @@ struct WeightSourceMember {
                                 int64_t memory) = nullptr;
   // WeightPlaces::costs are set before memory() and make() are called.
   bool uses_costs = false;
+  // Chooses the experts to be packed in another format, before anything is packed. `experts`: the number of experts of
+  // each layer. Null: none. Errors: user (an option), corrupt (a profile), unsupported.
+  Result<ColdExperts> (*cold_experts)(std::span<const size_t> experts, const OptionValues& options) = nullptr;
   // Predicts the speed. Errors: as memory().
   Result<WeightForecast> (*predict)(const WeightQuestion& question) = nullptr;
 };

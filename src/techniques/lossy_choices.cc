@@ -34,19 +34,22 @@ Texts patterns_of(const EngineOptions& engine) {
   return out;
 }
 
-// Sources that compute the neurons which a predictor chooses; without one, every source is lossless.
-Texts predicted_weights(const LoadOptions& load) {
+// Sources that compute the neurons which a predictor chooses, or experts in a cold format; without these options every
+// source is lossless.
+Texts lossy_weights(const LoadOptions& load) {
   const size_t colon = load.weights.find(':');
   if (colon == load.weights.npos) return {};
   const std::string options = "," + load.weights.substr(colon + 1);
-  return options.find(",predictor=file") == options.npos ? Texts{} : Texts{load.weights};
+  for (const char* lossy : {",predictor=file", ",cold="})
+    if (options.find(lossy) != options.npos) return {load.weights};
+  return {};
 }
 
 // Every family with a lossy member that a server can be started with; lossy_choices_test.cc compares it with the
 // registries.
 const Family kFamilies[] = {
     {"router", [](const LoadOptions& load, const EngineOptions&) { return Texts{load.router}; }},
-    {"weights", [](const LoadOptions& load, const EngineOptions&) { return predicted_weights(load); }, true},
+    {"weights", [](const LoadOptions& load, const EngineOptions&) { return lossy_weights(load); }, true},
     {"kv_format", [](const LoadOptions&, const EngineOptions& engine) { return Texts{engine.kv_format}; }, true},
     {"kernel", [](const LoadOptions&, const EngineOptions& engine) { return kernels_of(engine); }},
     {"attention", [](const LoadOptions&, const EngineOptions& engine) { return patterns_of(engine); }, true},

@@ -83,6 +83,20 @@ TEST(LossyChoices, NeuronsAreReportedIfAPredictorChoosesThem) {
   }
 }
 
+TEST(LossyChoices, ColdExpertsAreReported) {
+  LoadOptions load;
+  for (const char* exact : {"experts", "experts:memory=1G,keep=lru", "experts:hot=0.5"}) {
+    load.weights = exact;
+    EXPECT_TRUE(lossy_choices(load, {}).empty()) << exact;
+  }
+  for (const char* cold : {"experts:cold=q4_0,profile=a.experts", "experts:memory=1G,cold=q2_k,hot=0"}) {
+    load.weights = cold;
+    ASSERT_EQ(lossy_choices(load, {}).size(), 1u) << cold;
+    EXPECT_EQ(lossy_choices(load, {})[0].family, "weights");
+    EXPECT_EQ(lossy_choices(load, {})[0].text, cold);
+  }
+}
+
 TEST(LossyChoices, LeaveOutWhatIsLossless) {
   LoadOptions load;
   EngineOptions engine;

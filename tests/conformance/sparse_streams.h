@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "attention/block_lines.h"
+#include "attention/block_sums.h"
 #include "attention/full.h"
 #include "attention/pattern_layers.h"
 #include "kernel_tables.h"
@@ -58,19 +59,21 @@ struct SparseStreams {
     if (dynamic_pattern(summarizer)) summarize(span, 0, slots);
   }
 
-  // As if slots [begin, end) of the stream were the batch.
-  void summarize(const BatchSpan& span, int64_t begin, int64_t end) {
+  // As if slots [begin, end) of the stream were the batch. `answer`: they were sampled.
+  void summarize(const BatchSpan& span, int64_t begin, int64_t end, bool answer = false) {
     ThreadPool threads(2);
     Batch part;
     part.block_tables = batch.block_tables;
     part.spans = {{0, end - begin, begin, span.table, span.table_size}};
+    part.spans[0].answer = answer;
     summarize_keys(part, attention(summarizer), table, threads, pool, kSparseContext);
     std::vector<float> q;
     for (int64_t slot = begin; slot < end; ++slot) std::ranges::copy(query(slot), std::back_inserter(q));
     std::vector<float> scratch = scratch_for(summarizer, 2);
     std::vector<const uint8_t*> pointers = pointers_for(2);
-    find_lines(part, attention(summarizer), table, threads, pool, q.data(), kSparseContext, scratch.data(),
-               pointers.data());
+    for (const auto find : {find_lines, find_sums})
+      find(part, attention(summarizer), table, threads, pool, q.data(), kSparseContext, scratch.data(), pointers.data(),
+           nullptr);
   }
 
   AttentionLayer attention(const AttentionPattern* pattern) const {

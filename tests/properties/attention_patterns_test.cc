@@ -193,7 +193,8 @@ TEST_F(AttentionPatternsInEngine, OtherPhasesSeeEveryKey) {
 }
 
 TEST_F(AttentionPatternsInEngine, PhasesHaveTheBitsThatTheyHaveAlone) {
-  for (const char* text : {"sink_window:block=16,window=2", "minference:block=16,heads=v1+1.b2,last=2"})
+  for (const char* text : {"sink_window:block=16,window=2", "minference:block=16,heads=v1+1.b2,last=2",
+                           "h2o_blocks:block=16,top=2,window=2,tracked=4"})
     for (const char* phase : {",phase=prompt", ",phase=decode"}) {
       const std::string pattern = std::string(text) + phase;
       SCOPED_TRACE(pattern);
@@ -262,7 +263,7 @@ TEST_F(AttentionPatternsInEngine, PhasesAreRefusedByName) {
 TEST_F(AttentionPatternsInEngine, SharedPrefixesOfTheSamePatternAreCached) {
   for (const std::string pattern :
        {"bigbird:block=16,window=2,global=1,random=1", "minference:block=32,top=1", "sinkhorn:block=16,top=1",
-        "diffuser:block=32,window=1,global=1,random=0,alpha=0.5"}) {
+        "h2o_blocks:block=16,top=1,window=1,tracked=2", "diffuser:block=32,window=1,global=1,random=0,alpha=0.5"}) {
     SCOPED_TRACE(pattern);
     auto core = make_core(model_, with(pattern, options()));
     const auto expected = alone(pattern);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "contains.h"
-#include "properties/stream_bits.h"
+#include "properties/key_streams.h"
 
 namespace millrace {
 namespace {
@@ -22,11 +22,6 @@ EngineOptions streamed_options(int threads, int64_t batch_tokens) {
   return o;
 }
 
-std::string stream_tier(int64_t memory, bool ahead) {
-  return "disk:path=" + ::testing::TempDir() + ",memory=" + std::to_string(memory) +
-         ",ahead=" + std::to_string(static_cast<int>(ahead));
-}
-
 class KeyStream : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -35,16 +30,7 @@ class KeyStream : public ::testing::TestWithParam<const char*> {
     model_ = *loaded;
     vocab_ = model_->info().vocab;
   }
-  // The least memory with which an engine of these options starts: nearly all of its blocks are in the file.
-  int64_t least_memory(EngineOptions o) const {
-    int64_t below = 0, enough = int64_t{64} << 20;
-    while (enough - below > 1024) {
-      const int64_t middle = below + (enough - below) / 2;
-      o.kv_tier = stream_tier(middle, true);
-      (EngineCore::create(model_, o).ok() ? enough : below) = middle;
-    }
-    return enough;
-  }
+  int64_t least_memory(const EngineOptions& o) const { return least_stream_memory(model_, o); }
   EngineOptions little(EngineOptions o, bool ahead = true) const {
     o.kv_tier = stream_tier(least_memory(o), ahead);
     return o;

@@ -113,6 +113,48 @@ class Plan(unittest.TestCase):
             self.assertIn("built-in model", message)
 
 
+class Profile(unittest.TestCase):
+    def test_cold_experts_are_chosen_by_a_profile_and_named_as_lossy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(EXPERTS, os.path.join(folder, "model.gguf"))
+            text, profile = os.path.join(folder, "text.txt"), os.path.join(folder, "model.experts")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("Once upon a time there was a little dog. It liked to run and play. " * 40)
+            code, result, message, _ = run("offload", "profile", model, "-f", text, "-o", profile, "-c", "64", "-t", "2", "--json")
+            self.assertEqual(code, 0, message)
+            shares = [result["uses_of_cold_experts"][hot] for hot in ("0.125", "0.25", "0.5", "0.75")]
+            self.assertEqual(shares, sorted(shares, reverse=True))
+            self.assertLess(shares[-1], 0.25)  # the rarest two of eight experts
+            with open(profile, encoding="utf-8") as file:
+                stored = json.load(file)
+            self.assertEqual(stored["tokens"], result["tokens"])
+            for uses in stored["uses"]:
+                self.assertEqual(len(uses), 8)
+            weights = f"experts:cold=q4_0,hot=0.25,profile={profile}"
+            code, _, message, _ = run("run", "-m", model, "--use", "weights=" + weights, "-p", "Once", "-n", "4", "--temp", "0", "--json", "-t", "2")
+            self.assertEqual(code, 0, message)
+            self.assertRegex(message, r"note: weights: \d+ of \d+ experts are cold, in q4_0 \(lossy\); all experts have ")
+            with server_process.Server(BINARY, "-m", model, "--use", "weights=" + weights) as server:
+                status, text = server.ask("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})
+                self.assertEqual(status, 200, text)
+                self.assertIn("experts:cold=q4_0,hot=0.25,profile=model.experts", text)
+                metrics = dict(re.findall(r"^(millrace_(?:cold_)?experts_run_total)[^ ]* (\S+)$", server.ask("GET", "/metrics")[1], re.M))
+                self.assertGreater(float(metrics["millrace_cold_experts_run_total"]), 0)
+                self.assertGreater(float(metrics["millrace_experts_run_total"]), float(metrics["millrace_cold_experts_run_total"]))
+
+    def test_what_is_wrong_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, text = shutil.copy(STORIES, os.path.join(folder, "model.gguf")), os.path.join(folder, "text.txt")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("Once upon a time there was a little dog. " * 60)
+            for words, flags in (("give the text", ()), ("give the file to write", ("-f", text)),
+                                 ("has no mixture of experts", ("-f", text, "-o", text + ".experts", "-c", "64"))):
+                with self.subTest(words=words):
+                    code, _, message, _ = run("offload", "profile", model, *flags)
+                    self.assertNotEqual(code, 0)
+                    self.assertIn(words, message)
+
+
 class Faults(unittest.TestCase):
     def ask(self, server):
         status, text = server.ask("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0})

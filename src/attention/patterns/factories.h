@@ -15,6 +15,7 @@ Result<std::unique_ptr<AttentionPattern>> make_structured_sparse(const OptionVal
 Result<std::unique_ptr<AttentionPattern>> make_diffuser(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_quest(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_impress(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_h2o_blocks(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_minference(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_reformer(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_routing_transformer(const OptionValues& options);

@@ -4,6 +4,7 @@
 
 #include "attention/block_lines.h"
 #include "attention/block_sparse.h"
+#include "attention/block_sums.h"
 #include "attention/full.h"
 #include "attention/pattern_layers.h"
 #include "attention/workers/workers.h"
@@ -321,9 +322,6 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
       observer->before_attention(index + set * (std::ssize(kv.layout().layers) / (1 + sets)));
   const CodecTiles* tiles = context.tiles_of(attention.layer);
   summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context, tiles);
-  find_lines(batch, attention, context.kernels(), context.pool(), kv, context.q.as<float>(), context.limits().context,
-             context.partials.as<float>(), context.block_pointers.data(), tiles);
-  diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
   const AttentionInput input{.layer = attention,
                              .batch = batch,
                              .kernels = context.kernels(),
@@ -332,12 +330,16 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
                              .k = context.k.as<float>(),
                              .k_stride = attention.kv_heads * attention.head_dim,
                              .tiles = tiles};
+  if (context.stager) context.stager->before_attention(input);
+  for (const auto find : {find_lines, find_sums})
+    find(batch, attention, context.kernels(), context.pool(), kv, input.q, context.limits().context,
+         context.partials.as<float>(), context.block_pointers.data(), tiles);
+  diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
   for_stored_layers(attention, input.q, [&](const AttentionLayer& own, const float* q) {
     const float* k = input.k + (own.layer - attention.layer) * attention.head_dim;
     for (ForwardObserver* observer : observers)
       observer->queries({own, batch, context.kernels(), kv, q, k, input.k_stride, tiles});
   });
-  if (context.stager) context.stager->before_attention(input);
   context.key_lifetimes.spans.clear();
   if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lifetimes);
 }

@@ -55,6 +55,7 @@ struct ExpertJobs {
   ForwardContext& context;
 
   int64_t first_expert = 0, end_expert = 0;  // those that run
+  bool mixed = false;                        // the experts' formats round their inputs in different ways
 
   template <typename AddParts>
   void run(const AddParts& add) const {
@@ -73,6 +74,31 @@ struct ExpertJobs {
   int64_t first_row() const { return context.expert_begin[static_cast<size_t>(first_expert)]; }
   int64_t rows() const { return context.expert_begin[static_cast<size_t>(end_expert)] - first_row(); }
 
+  // Returns where the rounded rows [rows, cols] of an expert begin in a buffer for all experts, if mixed: in bytes,
+  // with room for the widest rounding of all rows before them.
+  int64_t own_at(int64_t expert, int64_t cols) const {
+    int64_t widest = 0;
+    for (Activation kind : kActivations) widest = std::max(widest, activation_row_bytes(kind, cols));
+    return context.expert_begin[static_cast<size_t>(expert)] * widest;
+  }
+
+  ActivationRows own_rows(const Weight& weight, int64_t expert, int64_t rows, uint8_t* scratch) const {
+    return activation_rows(weight.format->activation, rows, weight.cols, scratch + own_at(expert, weight.cols));
+  }
+
+  // The expert whose rows include `row`.
+  int64_t expert_of(int64_t row) const {
+    const auto begin = context.expert_begin.begin(), end = begin + moe.experts + 1;
+    return std::upper_bound(begin, end, row) - begin - 1;
+  }
+
+  // Rounds x as one row of own_rows().
+  void encode_own(const Weight& weight, int64_t expert, int64_t row, const float* x, uint8_t* scratch) const {
+    uint8_t* const data = scratch + own_at(expert, weight.cols);
+    encode_row(context.kernels(), activation_rows(weight.format->activation, 1, weight.cols, data),
+               row - context.expert_begin[static_cast<size_t>(expert)], x, data);
+  }
+
   LinearId id(LinearKind kind, int64_t expert) const { return {layer, kind, static_cast<int32_t>(expert)}; }
 
   // `in`: all experts' rows, and `x` before rounding, or null; if `shared`, the one row that all of them read.
@@ -83,6 +109,7 @@ struct ExpertJobs {
       ActivationRows mine = in;
       mine.tokens = rows;
       mine.data += first * in.stride;
+      if (mixed) mine = own_rows(expert.up, e, rows, context.expert_in.data());
       const float* before = x ? x + first * width : nullptr;
       if (gated) {
         context.expert_sources[at] = {id(LinearKind::gate, e), before};
@@ -112,6 +139,7 @@ struct ExpertJobs {
       mine.data += begin * in.stride;
       context.expert_sources[at] = {id(LinearKind::down, e), inner() + begin * moe.hidden};
       const MlpWeights& expert = experts[static_cast<size_t>(e)];
+      if (mixed) mine = own_rows(expert.down, e, rows, context.encoded_hidden.data());
       context.expert_parts[at] = {.weight = &expert.down,
                                   .x = mine,
                                   .y = context.expert_out.as<float>() + begin * width,
@@ -129,6 +157,16 @@ bool hooks_read_experts(const ExpertJobs& jobs) {
     for (LinearKind kind : {LinearKind::gate, LinearKind::up})
       if (jobs.context.hooks.reads(jobs.id(kind, e))) return true;
   return false;
+}
+
+// Returns true if experts of the layer need their inputs rounded in different ways: load_moe() refuses files with such
+// experts, and cold ones have another format than the file's.
+bool mixes_roundings(const ForwardContext& context, const std::vector<MlpWeights>& experts) {
+  if (!context.source || context.source->policy().lossy.empty()) return false;
+  return std::ranges::any_of(experts, [&](const MlpWeights& one) {
+    return one.up.format->activation != experts.front().up.format->activation ||
+           one.down.format->activation != experts.front().down.format->activation;
+  });
 }
 
 // The rows that the experts read, before rounding, gathered as the rounded ones are; null if neither hooks nor weight
@@ -152,11 +190,19 @@ const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
 void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                  const ActivationRows& x, int64_t from, int64_t to, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
-  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, spec.gated, context, from, to};
+  const bool mixed = mixes_roundings(context, weights.experts);
+  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, spec.gated, context, from, to, mixed};
   const int64_t pairs = context.expert_begin.back(), first = jobs.first_row();
   const bool one = x.tokens == 1 && !padded(context);
   ActivationRows in = x;
-  if (!one) {
+  if (mixed) {
+    const float* const normed = context.normed.as<float>();
+    for_rows(context, jobs.rows(), spec.width, [&](int64_t i) {
+      const int64_t row = first + i, expert = jobs.expert_of(row);
+      jobs.encode_own(weights.experts[static_cast<size_t>(expert)].up, expert, row,
+                      normed + token_of(moe, context.expert_rows[row]) * spec.width, context.expert_in.data());
+    });
+  } else if (!one) {
     in.data = context.expert_in.data();
     for_rows(context, jobs.rows(), x.stride / 4, [&](int64_t i) {
       const int64_t row = first + i;
@@ -165,7 +211,7 @@ void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const La
     });
   }
   jobs.gate_up(in, expert_inputs(jobs, x), one);
-  // One rounding for all: load_moe() ensures that the experts' formats share it.
+  // One rounding for all, if not mixed.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
   float* gate = context.gate.as<float>() + first * moe.hidden;
@@ -174,7 +220,12 @@ void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const La
       context, jobs.rows(), moe.hidden,
       [&](int64_t i) { activate(spec, kernels, gate + i * moe.hidden, up + i * moe.hidden, moe.hidden); },
       [&](int64_t i) {
-        encode_row(kernels, inner, first + i, jobs.inner() + (first + i) * moe.hidden, context.encoded_hidden.data());
+        const int64_t row = first + i;
+        const float* const hidden = jobs.inner() + row * moe.hidden;
+        uint8_t* const scratch = context.encoded_hidden.data();
+        if (!mixed) return encode_row(kernels, inner, row, hidden, scratch);
+        const int64_t expert = jobs.expert_of(row);
+        jobs.encode_own(weights.experts[static_cast<size_t>(expert)].down, expert, row, hidden, scratch);
       });
   jobs.down(inner);
 }

@@ -56,7 +56,12 @@ const Registry<WeightSourceMember>& weight_sources() {
             with_disk_options(
                 {{"keep", Type::text, "weighed", 0, 0, "experts that stay: weighed (by frequency), lru, lfu or arc"},
                  {"guess", Type::text, "router", 0, 0, "how experts are guessed to be read ahead: router, pairs, none"},
-                 {"guesses", Type::integer, "4", 1, 64, "guessed experts for each token"}})},
+                 {"guesses", Type::integer, "4", 1, 64, "guessed experts for each token"},
+                 {"cold", Type::text, "", 0, 0,
+                  "format of cold experts, such as q4_0, whose use changes answers; default: no expert is cold"},
+                 {"hot", Type::number, "0.25", 0, 1,
+                  "share of each layer's experts that are not cold: the most used ones"},
+                 {"profile", Type::text, "", 0, 0, "file of millrace offload profile, which counts experts' uses"}})},
            kExpertWeights},
           {{"weights", "flexgen",
             "as stream, with the shares of weights and keys in memory that a linear program finds for a batch of "

@@ -4,6 +4,9 @@
 // layer's input (Eliseev and Mazur, 2023, "Fast Inference of Mixture-of-Experts Language Models with Offloading"), or
 // by which experts followed these before (MoE-Infinity: Xue et al., 2024). A chunk of a prompt runs the experts of a
 // layer in groups that fit, so that each is read once.
+//
+// With the option `cold`, the experts that a text used least are packed in fewer bits (cold_experts.h). That is the one
+// option which changes answers, and which experts are cold does not depend on the cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 #include <mutex>
 
 #include "base/memory_accounts.h"
+#include "models/weight_sources/cold_experts.h"
 #include "models/weight_sources/records.h"
 #include "models/weight_units/expert_pairs.h"
 #include "models/weight_units/exploration.h"
@@ -79,11 +83,17 @@ class ExpertWeights final : public WeightSource {
     for (const WeightPlaces::Layer& layer : places.layers) {
       first_.push_back(first);
       first += layer.experts.size();
+      cold_.push_back(layer.cold);
     }
   }
 
   int64_t router_guesses() const override { return guess_ == Guess::router && guesses_pay() ? guesses_ : 0; }
-  std::optional<WeightFigures> figures() const override { return store_->figures(); }
+  std::optional<WeightFigures> figures() const override {
+    WeightFigures out = store_->figures();
+    out.experts = ran_;
+    out.cold_experts = cold_ran_;
+    return out;
+  }
 
  private:
   size_t unit(WeightUnit of) const {
@@ -105,14 +115,25 @@ class ExpertWeights final : public WeightSource {
     std::vector<size_t> units, next;
     for (int32_t expert : experts) units.push_back(unit({layer, expert}));
     for (int32_t expert : guesses) next.push_back(unit({layer + 1, expert}));
-    if (guess_ == Guess::pairs) {
-      const std::lock_guard lock(mutex_);
-      pairs_.observe(layer, experts);
-      if (!guesses_pay()) return store_->begin(units, next);
-      for (int32_t expert : pairs_.guess(layer, experts, static_cast<size_t>(guesses_)))
-        next.push_back(unit({layer + 1, expert}));
-    }
-    return store_->begin(units, next);
+    if (guess_ == Guess::pairs) guess_pairs(layer, experts, next);
+    MILLRACE_TRY(const int64_t begun, store_->begin(units, next));
+    count(layer, experts.first(static_cast<size_t>(begun)));
+    return begun;
+  }
+
+  void guess_pairs(int64_t layer, std::span<const int32_t> experts, std::vector<size_t>& next) {
+    const std::lock_guard lock(mutex_);
+    pairs_.observe(layer, experts);
+    if (!guesses_pay()) return;
+    for (int32_t expert : pairs_.guess(layer, experts, static_cast<size_t>(guesses_)))
+      next.push_back(unit({layer + 1, expert}));
+  }
+
+  void count(int64_t layer, std::span<const int32_t> experts) {
+    ran_ += std::ssize(experts);
+    const std::vector<bool>& cold = cold_[static_cast<size_t>(layer)];
+    if (cold.empty()) return;
+    cold_ran_ += std::ranges::count_if(experts, [&](int32_t expert) { return cold[static_cast<size_t>(expert)]; });
   }
 
   // Wrong guesses cost reads that others wait for. While most of them are wrong, some are still made, to notice when
@@ -123,7 +144,9 @@ class ExpertWeights final : public WeightSource {
   mutable std::atomic<uint64_t> asked_{0};
   const Guess guess_;
   const int64_t guesses_;
-  std::vector<size_t> first_;  // by layer: the unit of its first expert
+  std::vector<size_t> first_;                  // by layer: the unit of its first expert
+  std::vector<std::vector<bool>> cold_;        // WeightPlaces::Layer::cold
+  std::atomic<int64_t> ran_{0}, cold_ran_{0};  // experts of passes, each once for all tokens of a pass
   std::mutex mutex_;
   ExpertPairs pairs_;  // only with Guess::pairs
 };
@@ -136,6 +159,7 @@ Result<int64_t> experts_memory(const WeightPlaces& places, const OptionValues& o
 
 Result<PlacedWeights> experts_source(WeightFile file, WeightPlaces places, const OptionValues& options,
                                      int64_t memory) {
+  const WeightPolicy policy = cold_policy(places, options);
   MILLRACE_TRY(const ExpertPlan plan, plan_experts(places, options, memory));
   MILLRACE_TRY(const Guess guess, guess_option(options));
   std::vector<UnitStore::Unit> units;
@@ -157,8 +181,9 @@ Result<PlacedWeights> experts_source(WeightFile file, WeightPlaces places, const
   store.group_bytes = plan.capacity / 2;
   MILLRACE_TRY(auto made, UnitStore::create(std::move(file), std::move(units), store, std::move(order)));
   const uint8_t* packed = made->packed();
-  return PlacedWeights{std::make_unique<ExpertWeights>(std::move(made), places, guess, options.integer("guesses")),
-                       packed};
+  auto source = std::make_unique<ExpertWeights>(std::move(made), places, guess, options.integer("guesses"));
+  source->set_policy(policy);
+  return PlacedWeights{std::move(source), packed};
 }
 
 // A pass waits for the chosen experts that the cache lacks. The cache holds the most frequent ones.
@@ -194,6 +219,7 @@ const WeightSourceMember kExpertWeights = {.from_file = true,
                                            .checks_reads = true,
                                            .memory = experts_memory,
                                            .make = experts_source,
+                                           .cold_experts = choose_cold_experts,
                                            .predict = predict_experts};
 
 }  // namespace millrace

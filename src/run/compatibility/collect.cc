@@ -158,6 +158,7 @@ void add_switches(const ForwardSwitches& switches, Facts& facts) {
   facts.add_if(rows, kPatternRows, who);
   facts.add_if(rows && (!dynamic || pattern->phase() != PatternPhase::decode), kPromptRows, who);
   facts.add_if(dynamic && dynamic->line_blocks() > 0, kFindsLines, who);
+  facts.add_if(dynamic && dynamic->sums().kept > 0, kSumsAttention, who);
   facts.add_if(rows && diffusing_pattern(pattern), kHops, who);
 }
 

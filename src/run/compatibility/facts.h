@@ -73,6 +73,7 @@ inline constexpr Fact kPattern{"attention", "sees blocks of keys"};
 inline constexpr Fact kPatternRows{"attention", "stores rows next to the keys"};
 inline constexpr Fact kPromptRows{"attention", "stores rows next to the keys while a prompt is computed"};
 inline constexpr Fact kFindsLines{"attention", "finds lines of keys by a prompt's queries"};
+inline constexpr Fact kSumsAttention{"attention", "sums the attention of earlier queries"};
 inline constexpr Fact kHops{"attention", "values diffuse over hops"};
 
 inline constexpr Fact kExits{"exit", "tokens leave the model before its last layer"};

@@ -249,6 +249,7 @@ constexpr Rule kRules[] = {
      "it stores rows of its own next to the keys, which do not move to where a document stands",
      "use a static pattern, or a dynamic one with phase=decode"},
     {&kDocumentsApart, &kFindsLines, "lines are found by queries of a prompt in order", "use heads=b or a"},
+    {&kDocumentsApart, &kSumsAttention, "blocks are found by queries of a prompt in order", "use another pattern"},
     {&kWeighsDocuments, &kPatternRows, "answers weigh the documents' keys again, and would see all of them",
      "use a static pattern, or another context"},
     {&kDocumentsApart, &kDraftModel, "it sees the prompt in order and has no keys that move", kUseNgram},

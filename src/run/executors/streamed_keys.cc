@@ -28,6 +28,16 @@ void join_blocks(std::vector<BlockId>& to, const std::vector<BlockId>& more) {
   to.erase(rest.begin(), rest.end());
 }
 
+// Returns true if tokens of the span see blocks that only this pass finds, or if it reads all blocks to find some:
+// which ones are not known before it runs.
+bool finds_within(const AttentionPattern& pattern, const BatchSpan& span) {
+  const DynamicPattern* const dynamic = dynamic_pattern(&pattern);
+  if (!dynamic) return false;
+  const int64_t first = span.first_slot / pattern.block(), end = (span.first_slot + span.count) / pattern.block();
+  const int64_t last = (span.first_slot + span.count - 1) / pattern.block(), lines = dynamic->line_blocks();
+  return (lines > 0 && end / lines > first / lines) || (dynamic->sums().kept > 0 && last > first);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StreamedKeys>> StreamedKeys::create(KvPool& pool, const KeyStreamOptions& options,
@@ -143,7 +153,7 @@ void StreamedKeys::before_attention(const AttentionInput& input) {
 const StreamedKeys::Blocks& StreamedKeys::choose(const AttentionInput& input, const AttentionPattern& pattern) {
   chosen_.clear();
   for (const BatchSpan& span : input.batch.spans) {
-    if (!pattern.applies(span.answer) || span.count > kMaxChoosing)
+    if (!pattern.applies(span.answer) || span.count > kMaxChoosing || finds_within(pattern, span))
       add_blocks(input.batch, span, 0, span.first_slot, chosen_);
     else
       for (int64_t token = 0; token < span.count; ++token) choose_for(input, pattern, span, token);

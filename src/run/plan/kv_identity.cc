@@ -100,6 +100,8 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   const WeightSource* const source = parts.model->source();
   if (const NeuronMlp* neurons = source ? source->neurons() : nullptr; neurons && neurons->predicts())
     text += fmt::format("predicted neurons {:016x}\n", neurons->file().tables_hash());
+  if (source && !source->policy().lossy.empty())
+    text += fmt::format("cold experts {:016x}\n", source->policy().lossy_hash);
   for (const auto& file : parts.files->files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesOfFile));

@@ -39,7 +39,7 @@ Json own_facts(const Answer& answer) {
   if (!params.applied.is_null()) out["applied"] = params.applied;
   if (!params.served) return out;
   const ServedModel& served = *params.served;
-  if (Json engine = engine_choices(served.engine_options, params.request, router_of(served), neurons_of(served));
+  if (Json engine = engine_choices(served.engine_options, params.request, router_of(served), lossy_weights_of(served));
       !engine.empty())
     out["engine"] = std::move(engine);
   return out;

@@ -62,16 +62,17 @@ std::string_view router_of(const ServedModel& served) {
   return router ? router->name : "topk";
 }
 
-std::string neurons_of(const ServedModel& served) {
+std::string lossy_weights_of(const ServedModel& served) {
   const WeightSource* const source = served.model->parts().model->source();
   const NeuronMlp* const neurons = source ? source->neurons() : nullptr;
-  return neurons ? neurons->choice() : "resident";
+  if (neurons) return neurons->choice();
+  return source && !source->policy().lossy.empty() ? source->policy().lossy : "resident";
 }
 
 Json reading_choices(const ServedModel& served) {
   Request read;
   read.evictor = read.exit = read.document_context = "none";  // as prompt_reads.cc submits them
-  Json out = engine_choices(served.engine_options, read, router_of(served), neurons_of(served));
+  Json out = engine_choices(served.engine_options, read, router_of(served), lossy_weights_of(served));
   out.erase("acceptance");  // nothing is drafted
   return out;
 }

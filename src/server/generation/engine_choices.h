@@ -24,8 +24,9 @@ Json engine_choices(const EngineOptions& options, const Request& request, std::s
 // The router that the model runs with; "topk" of models without a mixture of experts.
 std::string_view router_of(const ServedModel& served);
 
-// The source of the model's weights if it computes MLPs by neuron, NAME:file=...; "resident" for all others.
-std::string neurons_of(const ServedModel& served);
+// The source of the model's weights if it computes MLPs by neuron or has cold experts, NAME:key=value,...; "resident"
+// for all others.
+std::string lossy_weights_of(const ServedModel& served);
 
 // The choices that apply to prompts which are read and not answered: embeddings, rankings and scores.
 Json reading_choices(const ServedModel& served);
