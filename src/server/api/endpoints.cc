@@ -6,10 +6,11 @@ namespace millrace {
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = [] {
     std::vector<Endpoint> list;
-    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(),
-                      ollama_endpoints(), ollama_model_endpoints(), model_endpoints(), adapter_endpoints(),
-                      embedding_endpoints(), ranking_endpoints(), file_endpoints(), stream_endpoints(),
-                      comparison_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()})
+    for (auto part :
+         {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(),
+          ollama_endpoints(), ollama_model_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(),
+          ranking_endpoints(), program_endpoints(), file_endpoints(), stream_endpoints(), comparison_endpoints(),
+          vllm_endpoints(), operation_endpoints(), page_endpoints()})
       list.insert(list.end(), part.begin(), part.end());
     for (Endpoint& endpoint : list) {
       if (endpoint.format)
