@@ -11,6 +11,7 @@
 #include "interrupt.h"
 #include "model_flags.h"
 #include "program/engine_generator.h"
+#include "program/member.h"
 #include "program/program_json.h"
 #include "program/program_reader.h"
 
@@ -20,6 +21,8 @@ namespace {
 constexpr const char* kProgramExamples = R"(Examples:
   millrace program examples/programs/opinions.json -m model.gguf --var "topic=a holiday at the sea"
   millrace program extract.json -m model.gguf --json     every generation with its tokens, and the variables
+  millrace program --use program=skeleton -m model.gguf -p "How do I keep bees?"   the points at the same time
+  millrace program --use program=self_consistency:n=8 -p "Step by step: 38 + 96 + 25 ="
   millrace program triage.json -m small.gguf --other large=large.gguf   steps with "model": "large" use the other one
 
 The form of the file is described in docs/programs.md.)";
@@ -33,7 +36,8 @@ struct ProgramFlags {
   ModelFlags model;
   EngineFlags engine;
   SamplingFlags sampling;
-  std::string file;
+  std::string file, prompt, system;
+  int64_t max_tokens = 256;
   std::vector<std::string> variables, others;
   int64_t at_once = 16;
   bool json = false;
@@ -79,10 +83,35 @@ void print_usage(const ProgramResult& result, double seconds) {
              usage.generated_tokens, seconds);
 }
 
-Result<int> run_program_file(const ProgramFlags& flags) {
+// The program of --use, for the question of -p. Errors: user.
+Result<Program> chosen_program(const ProgramFlags& flags, const std::string& member) {
+  if (!flags.file.empty())
+    return Error::user(fmt::format("program {}: --use program={} makes its own; give only one of them", flags.file, member));
+  if (flags.prompt.empty()) return Error::user(fmt::format("--use program={}: needs a question, -p TEXT", member));
+  MILLRACE_TRY(const auto made, make_program_member(member));
+  ProgramQuestion question;
+  if (!flags.system.empty()) question.messages.push_back({"system", flags.system});
+  question.messages.push_back({"user", flags.prompt});
+  question.max_tokens = flags.max_tokens;
+  for (const auto& [field, text] : flags.sampling.set)
+    if (field == "temperature") question.temperature = std::strtod(text.c_str(), nullptr);
+  return made->program(question);
+}
+
+Result<Program> program_of_file(const ProgramFlags& flags) {
+  if (flags.file.empty()) return Error::user("program: needs a FILE, or --use program=NAME with a question, -p TEXT");
+  if (!flags.prompt.empty()) return Error::user("-p: goes with --use program=NAME; a file has its own texts");
   MILLRACE_TRY(const auto json, read_json_file(flags.file));
   auto program = read_program(json);
   if (!program.ok()) return Error{program.error().kind, flags.file + ": " + program.error().message};
+  return program;
+}
+
+Result<int> execute_program(const ProgramFlags& flags) {
+  MILLRACE_TRY(const auto uses, flags.engine.use.get());
+  const std::string member = program_of(uses);
+  Result<Program> program = member.empty() ? program_of_file(flags) : chosen_program(flags, member);
+  if (!program.ok()) return program.error();
   MILLRACE_TRY(const ProgramVariables given, given_variables(flags));
   std::vector<OtherModel> owned;
   std::vector<ProgramModel> models;
@@ -99,7 +128,8 @@ Result<int> run_program_file(const ProgramFlags& flags) {
   auto result = run_program(std::move(*program), given, generator,
                             {.at_once = flags.at_once, .limits = {}, .on_step = {}}, [] { return !interrupted(); });
   if (!result.ok() && interrupted()) return 130;
-  if (!result.ok()) return Error{result.error().kind, flags.file + ": " + result.error().message};
+  if (!result.ok())
+    return Error{result.error().kind, fmt::format("{}: {}", member.empty() ? flags.file : member, result.error().message)};
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (flags.json) {
     print_json_line(program_json(*result, seconds));
@@ -115,8 +145,13 @@ Result<int> run_program_file(const ProgramFlags& flags) {
 void add_program_command(CLI::App& app) {
   auto flags = std::make_shared<ProgramFlags>();
   CLI::App* command = add_command(app, "program", "Execute a generation program", kProgramExamples,
-                                  [=] { return run_program_file(*flags); });
-  command->add_option("file", flags->file, "File with the program, JSON; -: standard input")->required();
+                                  [=] { return execute_program(*flags); });
+  command->add_option("file", flags->file, "File with the program, JSON; -: standard input");
+  command->add_option("-p,--prompt", flags->prompt, "Question that --use program=NAME answers");
+  command->add_option("--system", flags->system, "System message before the question");
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens of each generation of --use program=NAME")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   flags->model.add_to(command);
   command->add_option("--var", flags->variables, "Value of a variable of the program, NAME=VALUE; repeatable")
       ->allow_extra_args(false);

@@ -30,6 +30,8 @@ struct GeneratedAnswer {
   RequestTimings timings;
   int64_t prompt_tokens = 0;       // after prompt compressors
   double compression_seconds = 0;  // duration of the prompt's compression, before the engine received it
+  int64_t generated_tokens = 0;    // of a program all that it generated
+  double seconds = 0;              // from its submission; other answers of the same call share the machine
 };
 
 // Returns the number of passes of the whole model that an answer took: its steps, and, with the drafter `pass`, one
@@ -64,6 +66,8 @@ class AnswerEngines {
   std::span<const CompareConfig> configs_;
   int64_t streams_, longest_;
   Result<std::vector<GeneratedAnswer>> answer_externally(size_t config, std::span<const AnswerRequest> requests,
+                                                         const SuiteWanted& wanted);
+  Result<std::vector<GeneratedAnswer>> answer_by_program(size_t config, std::span<const AnswerRequest> requests,
                                                          const SuiteWanted& wanted);
   std::vector<std::unique_ptr<Engine>> engines_;          // by configuration; created at the first request
   std::vector<std::unique_ptr<AnswerPrompts>> prompts_;   // by configuration, created with the engine

@@ -46,6 +46,14 @@ Result<CompareConfig> make_compare_config(const CompareSpec& spec, const EngineO
     if (use.family == "prompt" && use.name != kNoTechnique)
       applied.push_back({use.family, use.name, options_json(use.options, use.values),
                          fmt::format("prompts are shortened by {}", use.written())});
+  config.program = program_of(spec.uses);
+  for (const TechniqueUse& use : spec.uses)
+    if (use.family == "program" && use.name != kNoTechnique)
+      applied.push_back({use.family, use.name, options_json(use.options, use.values),
+                         fmt::format("questions are answered by the program {}", use.written())});
+  if (!config.program.empty() && !config.prompt_passes.empty())
+    return Error::user(fmt::format("program={}: its prompts are not compressed; leave out prompt={}", config.program,
+                                   config.prompt_passes.front()));
   if (!config.prompt_passes.empty() && !config.engine.document_context.empty() &&
       config.engine.document_context != kNoTechnique)
     return Error::user(fmt::format("prompt={}: context={} computes documents separately; choose only one of them",

@@ -25,6 +25,7 @@ struct CompareConfig {
   bool drafts_with_model = false;          // true: each draft is a pass of the whole model, as with the drafter `pass`
   SamplingOptions sampling;                // greedy, unless the configuration has samplers
   std::vector<std::string> prompt_passes;  // prompt compressors (PromptPipeline::create)
+  std::string program;                     // executed for each question (make_program_member); "": one generation
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
 };
 

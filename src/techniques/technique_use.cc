@@ -171,6 +171,7 @@ const std::vector<UseFamily>& use_families() {
       {"tier", {"run", "chat", "batch", "program", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "program", "serve", "replay"}, set_store},
       {"prompt", {"run", "batch", "program", "compare", "serve", kInRequest}, nullptr, nullptr, true},
+      {"program", {"program", "compare"}, nullptr, nullptr, true},
       {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context, nullptr, true},
   };
   return table;
@@ -334,6 +335,12 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
     out.push_back(std::move(applied));
   }
   return out;
+}
+
+std::string program_of(std::span<const TechniqueUse> uses) {
+  for (const TechniqueUse& use : uses)
+    if (use.family == "program" && use.name != kNoTechnique) return use.written();
+  return "";
 }
 
 std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses) {

@@ -15,7 +15,8 @@ std::span<const Endpoint> endpoints() {
     for (Endpoint& endpoint : list) {
       if (endpoint.format)
         endpoint.fields.push_back(use_field());
-      else if (endpoint.method == "POST" && !endpoint.raw_body && !endpoint.fields.empty())
+      else if (endpoint.method == "POST" && !endpoint.raw_body && !endpoint.fields.empty() &&
+               std::ranges::find(endpoint.fields, "millrace", &Field::name) == endpoint.fields.end())
         endpoint.fields.push_back(no_use_field());
     }
     return list;
