@@ -86,7 +86,8 @@ void print_usage(const ProgramResult& result, double seconds) {
 // The program of --use, for the question of -p. Errors: user.
 Result<Program> chosen_program(const ProgramFlags& flags, const std::string& member) {
   if (!flags.file.empty())
-    return Error::user(fmt::format("program {}: --use program={} makes its own; give only one of them", flags.file, member));
+    return Error::user(
+        fmt::format("program {}: --use program={} makes its own; give only one of them", flags.file, member));
   if (flags.prompt.empty()) return Error::user(fmt::format("--use program={}: needs a question, -p TEXT", member));
   MILLRACE_TRY(const auto made, make_program_member(member));
   ProgramQuestion question;
@@ -129,7 +130,8 @@ Result<int> execute_program(const ProgramFlags& flags) {
                             {.at_once = flags.at_once, .limits = {}, .on_step = {}}, [] { return !interrupted(); });
   if (!result.ok() && interrupted()) return 130;
   if (!result.ok())
-    return Error{result.error().kind, fmt::format("{}: {}", member.empty() ? flags.file : member, result.error().message)};
+    return Error{result.error().kind,
+                 fmt::format("{}: {}", member.empty() ? flags.file : member, result.error().message)};
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   if (flags.json) {
     print_json_line(program_json(*result, seconds));

@@ -10,9 +10,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kAnswersAtOnce = 8;  // also the branches of a program
-constexpr int64_t kItemsAtOnce = 16;  // of one configuration before the next one has its turn
+constexpr int64_t kItemsAtOnce = 16;   // of one configuration before the next one has its turn
 
-constexpr const char *kPromptMetric = "prompt_tokens", *kGeneratedMetric = "generated_tokens",
+constexpr const char *kPromptMetric = "prompt_tokens", *kGeneratedMetric = "generated_tokens", *kCostMetric = "cost",
                      *kSecondsMetric = "seconds";
 
 class AnswerSuiteRun final : public SuiteRun {
@@ -40,6 +40,7 @@ class AnswerSuiteRun final : public SuiteRun {
  private:
   static double value_of(const std::string& metric, const GeneratedAnswer& answer) {
     if (metric == kSecondsMetric) return answer.seconds > 0 ? answer.seconds : kNoValue;
+    if (metric == kCostMetric) return answer.cost > 0 ? answer.cost : kNoValue;
     const int64_t tokens = metric == kGeneratedMetric ? answer.generated_tokens : answer.prompt_tokens;
     return tokens > 0 ? static_cast<double>(tokens) : kNoValue;
   }
@@ -87,8 +88,8 @@ Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConf
   }
   // One question at a time, so that its time is its own.
   if (std::ranges::any_of(configs, [](const CompareConfig& one) { return !one.program.empty(); })) {
-    for (const char* metric : {kPromptMetric, kGeneratedMetric, kSecondsMetric})
-      plan.metrics.push_back({metric, false});
+    for (const char* added : {kPromptMetric, kGeneratedMetric, kCostMetric, kSecondsMetric})
+      plan.metrics.push_back({added, false});
     plan.identity += " program";
     plan.at_once = 1;
     plan.timed = true;

@@ -38,9 +38,13 @@ Result<GeneratedAnswer> whole_answer(Stream& stream, const SuiteWanted& wanted) 
   }
 }
 
+double cost_of(const LanguageModel& model, int64_t prompt, int64_t cached, int64_t generated) {
+  return static_cast<double>(model.info().parameters) * static_cast<double>(prompt - cached + generated) * 1e-9;
+}
+
 Result<ProgramQuestion> program_question(const AnswerRequest& from) {
-  if (from.messages.is_null() || !from.documents.empty())
-    return Error::unsupported("program: answers questions of conversations without documents; choose another suite");
+  if (from.messages.is_null())
+    return Error::unsupported("program: answers questions of conversations; choose the suite lab or exact");
   ProgramQuestion out;
   out.max_tokens = from.max_tokens;
   out.stop = from.stop;
@@ -108,24 +112,45 @@ Result<std::vector<GeneratedAnswer>> AnswerEngines::answer_externally(size_t con
   return out;
 }
 
+// The configuration's model, and the others that its program names.
+Result<std::vector<ProgramModel>> AnswerEngines::program_models(size_t config) {
+  const CompareConfig& of = configs_[config];
+  std::vector<ProgramModel> out = {
+      {.name = "", .model = of.model, .engine = engines_[config].get(), .sampling = of.sampling}};
+  for (const auto& [name, model] : of.program_models) {
+    auto& engine = program_engines_[std::to_string(config) + " " + name];
+    if (!engine) {
+      CompareConfig other = of;
+      other.model = model;
+      MILLRACE_TRY(engine, make_compare_engine(other, streams_, compare_context(other)));
+    }
+    out.push_back({.name = name, .model = model, .engine = engine.get(), .sampling = of.sampling});
+  }
+  return out;
+}
+
 // One program after the other: the branches of each fill the batch.
 Result<std::vector<GeneratedAnswer>> AnswerEngines::answer_by_program(size_t config,
                                                                       std::span<const AnswerRequest> requests,
                                                                       const SuiteWanted& wanted) {
   const CompareConfig& of = configs_[config];
   MILLRACE_TRY(const auto member, make_program_member(of.program));
+  MILLRACE_TRY(const std::vector<ProgramModel> models, program_models(config));
   std::vector<GeneratedAnswer> out;
   for (const AnswerRequest& from : requests) {
     MILLRACE_TRY(const ProgramQuestion question, program_question(from));
-    EngineGenerator generator({{.name = "", .model = of.model, .engine = engines_[config].get(), .sampling = of.sampling}});
+    EngineGenerator generator(models);
     const auto began = std::chrono::steady_clock::now();
-    MILLRACE_TRY(ProgramResult result,
-                 run_program(member->program(question), {}, generator, {.at_once = streams_, .limits = {}, .on_step = {}}, wanted));
+    MILLRACE_TRY(ProgramResult result, run_program(member->program(question), {}, generator,
+                                                   {.at_once = streams_, .limits = {}, .on_step = {}}, wanted));
     GeneratedAnswer answer;
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     answer.text = std::move(result.text);
     answer.prompt_tokens = result.usage.prompt_tokens;
     answer.generated_tokens = result.usage.generated_tokens;
+    for (const StepReport& step : result.steps)
+      answer.cost += cost_of(*std::ranges::find(models, step.model, &ProgramModel::name)->model, step.prompt_tokens,
+                             step.cached_tokens, step.generated_tokens);
     out.push_back(std::move(answer));
   }
   return out;
@@ -164,6 +189,8 @@ Result<std::vector<GeneratedAnswer>> AnswerEngines::answer(size_t config, std::s
     answer.prompt_tokens = std::ssize(prompts[i].shown.tokens);
     answer.compression_seconds = prompts[i].seconds;
     answer.generated_tokens = answer.timings.generated_tokens;
+    answer.cost =
+        cost_of(*of.model, answer.timings.prompt_tokens, answer.timings.cached_tokens, answer.generated_tokens);
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     out.push_back(std::move(answer));
     streams[i].reset();

@@ -10,8 +10,8 @@ namespace {
 using Type = OptionSpec::Type;
 
 const OptionSpec kAnswers = {"n", Type::integer, "8", 1, 128, "answers that are sampled"};
-const OptionSpec kTemperature = {"temperature", Type::number, "0.8",
-                                 0,             100,          "of these answers, if the request has none of its own"};
+const OptionSpec kTemperature = {
+    "temperature", Type::number, "0.8", 0, 100, "of these answers, if the request has none of its own"};
 
 std::vector<OptionSpec> skeleton_options() {
   return {{"form", Type::text, "prompts", 0, 0,
@@ -27,7 +27,10 @@ const Registry<ProgramMemberFactory>& program_members() {
   static const Registry<ProgramMemberFactory> registry(
       {.loss = Loss::lossy, .test = "src/program/members_test.cc", .proof = "docs/programs.md"},
       {
-          {{"program", "best_of", "answers several times at once and keeps the likeliest answer; answers change", "",
+          {{"program",
+            "best_of",
+            "answers several times at once and keeps the likeliest answer; answers change",
+            "",
             {kAnswers, kTemperature}},
            make_best_of},
           {{"program",
@@ -49,14 +52,14 @@ const Registry<ProgramMemberFactory>& program_members() {
             skeleton_options()},
            make_skeleton_router},
           {{"program",
-            "cascade",
+            "model_cascade",
             "asks a larger model only if the smaller one is not sure of its answer; answers change",
             "Chen et al., 2023, FrugalGPT: How to Use Large Language Models While Reducing Cost and Improving "
             "Performance",
             {{"models", Type::text, "", 0, 0, "names of the models after the request's own, cheapest first: a/b"},
              {"thresholds", Type::text, "", 0, 0,
               "for each of them the confidence of the answer before it below which it is asked: 0.9/0.8"}}},
-           make_program_cascade},
+           make_model_cascade},
       });
   return registry;
 }

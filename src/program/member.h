@@ -14,12 +14,12 @@
 
 namespace millrace {
 
-// What a client asks, as one generation would answer it.
+// A conversation and the settings with which one generation would answer it.
 struct ProgramQuestion {
   std::vector<ProgramMessage> messages;  // the last one is the user's
-  int64_t max_tokens = 256;              // of an answer
+  int64_t max_tokens = 256;              // limit of each generation
   std::vector<std::string> stop;
-  std::optional<double> temperature;  // of the client; empty: the member's own
+  std::optional<double> temperature;  // the client's; empty: the member's own
   uint64_t seed = 0;
 
   const std::string& text() const { return messages.back().content; }
@@ -34,6 +34,8 @@ class ProgramMember {
   virtual ~ProgramMember() = default;
   // Returns the program whose text is the answer. It depends on the arguments alone.
   virtual Program program(const ProgramQuestion& question) const = 0;
+  // Returns the names of the models that its programs ask in addition to the request's own.
+  virtual std::vector<std::string> models() const { return {}; }
 };
 
 using ProgramMemberFactory = Result<std::unique_ptr<ProgramMember>> (*)(const OptionValues& options);

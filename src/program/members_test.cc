@@ -31,7 +31,7 @@ TEST(ProgramMembers, EveryMemberAnswersAQuestionWithBraces) {
       EXPECT_NE(ask.messages.back().content.find("What is {x}?"), std::string::npos);
       return outcome(ask.settings.constraint.choices.empty() ? "An answer." : ask.settings.constraint.choices[0], {-1});
     });
-    const std::string options = entry.info.name == "cascade" ? ":models=b,thresholds=0.9" : "";
+    const std::string options = entry.info.name == "model_cascade" ? ":models=b,thresholds=0.9" : "";
     const auto result = answer_with(entry.info.name + options, "What is {x}?", model);
     ASSERT_TRUE(result.ok()) << entry.info.name << ": " << result.error().message;
     EXPECT_NE(result->text.find("An answer."), std::string::npos) << entry.info.name;
@@ -64,8 +64,8 @@ TEST(ProgramMembers, SelfConsistencyKeepsTheMajority) {
 TEST(ProgramMembers, ASkeletonWritesItsPointsAtTheSameTime) {
   ScriptedGenerator model([](const GenerationAsk& ask) {
     if (ask.text.empty()) return outcome("Points:\n1. bell\n2. cup\n");
-    if (ask.text == "Points:\n1. bell\nDetails:\n1.") return outcome(" The bell is red.");
-    if (ask.text == "Points:\n1. cup\nDetails:\n1.") return outcome(" The cup is small.");
+    if (ask.text == "Points:\n1. bell\n2. cup\nDetails:\n1. The bell") return outcome(" is red.");
+    if (ask.text == "Points:\n1. bell\n2. cup\nDetails:\n2. The cup") return outcome(" is small.");
     return outcome("?");
   });
   const auto result = answer_with("skeleton:form=headings", "List the bell and the cup.", model);
@@ -92,13 +92,14 @@ TEST(ProgramMembers, ASkeletonByPromptsAsksForOnePointAtATime) {
 TEST(ProgramMembers, TheRouterAnswersOtherQuestionsPlainly) {
   for (const bool list : {true, false}) {
     ScriptedGenerator model([&](const GenerationAsk& ask) {
-      if (ask.settings.stop == std::vector<std::string>{"\n"} && ask.text.empty()) return outcome(list ? "Points:" : "Hello");
+      if (ask.settings.stop == std::vector<std::string>{"\n"} && ask.text.empty())
+        return outcome(list ? " Points:" : "Hello");
       if (ask.settings.stop == std::vector<std::string>{"Details:\n"}) return outcome("Points:\n1. bell\n");
-      return outcome(list ? " Red." : "Hello there");
+      return outcome(list ? " is red." : "Hello there");
     });
     const auto result = answer_with("skeleton_router:form=headings", "Q", model);
     ASSERT_TRUE(result.ok()) << result.error().message;
-    EXPECT_EQ(result->text, list ? "Points:\n1. bell\nDetails:\n1. Red." : "Hello there");
+    EXPECT_EQ(result->text, list ? "Points:\n1. bell\nDetails:\n1. The bell is red." : "Hello there");
   }
   for (const bool list : {true, false}) {
     ScriptedGenerator model([&](const GenerationAsk& ask) {
@@ -119,28 +120,29 @@ TEST(ProgramMembers, ACascadeAsksTheNextModelBelowItsThreshold) {
     ScriptedGenerator model([&](const GenerationAsk& ask) {
       return outcome("by " + ask.settings.model, {ask.settings.model == "b" ? std::log(0.7F) : logprob});
     });
-    const auto result = answer_with("cascade:models=b/c,thresholds=0.9/0.6", "Q", model);
+    const auto result = answer_with("model_cascade:models=b/c,thresholds=0.9/0.6", "Q", model);
     EXPECT_TRUE(result.ok());
     return result->text + " of " + std::to_string(model.asks.size());
   };
   EXPECT_EQ(models_asked(std::log(0.95F)), "by  of 1");
   EXPECT_EQ(models_asked(std::log(0.5F)), "by b of 2");
   ScriptedGenerator unsure([](const GenerationAsk& ask) { return outcome("by " + ask.settings.model, {-2}); });
-  EXPECT_EQ(answer_with("cascade:models=b/c,thresholds=0.9/0.6", "Q", unsure)->text, "by c");
+  EXPECT_EQ(answer_with("model_cascade:models=b/c,thresholds=0.9/0.6", "Q", unsure)->text, "by c");
 }
 
 TEST(ProgramMembers, WrongOptionsAreNamed) {
   EXPECT_EQ(make_program_member("tree").error().message,
-            "program: unknown 'tree'; available: best_of, self_consistency, skeleton, skeleton_router, cascade");
+            "program: unknown 'tree'; available: best_of, self_consistency, skeleton, skeleton_router, model_cascade");
   EXPECT_EQ(make_program_member("skeleton:form=x").error().message,
             "program skeleton: form: expected prompts or headings, got 'x'");
-  EXPECT_EQ(make_program_member("cascade").error().message,
-            "program cascade: models: names 1 to 8 models, separated by '/', which are asked after the model of the "
-            "request");
-  EXPECT_EQ(make_program_member("cascade:models=a/b,thresholds=0.5").error().message,
-            "program cascade: thresholds: needs one number for each name in models, separated by '/'");
-  EXPECT_EQ(make_program_member("cascade:models=a,thresholds=x").error().message,
-            "program cascade: thresholds: 'x' is not a number from 0 to 2");
+  EXPECT_EQ(
+      make_program_member("model_cascade").error().message,
+      "program model_cascade: models: names 1 to 8 models, separated by '/', which are asked after the model of the "
+      "request");
+  EXPECT_EQ(make_program_member("model_cascade:models=a/b,thresholds=0.5").error().message,
+            "program model_cascade: thresholds: needs one number for each name in models, separated by '/'");
+  EXPECT_EQ(make_program_member("model_cascade:models=a,thresholds=x").error().message,
+            "program model_cascade: thresholds: 'x' is not a number from 0 to 2");
 }
 
 }  // namespace

@@ -120,8 +120,9 @@ struct BestStep {
   std::string fork, of;
 };
 
-// Runs `steps` if the variable `of` has the value `is`; or, without `is`, if the confidence of the generation `of` is
-// below `below`. The confidence is the exponential of the mean log-probability of its tokens, between 0 and 1.
+// Runs `steps` if the variable `of` has the value `is`, apart from white space at its ends; or, without `is`, if the
+// confidence of the generation `of` is below `below`. The confidence is the exponential of the mean log-probability of
+// its tokens, between 0 and 1.
 struct IfStep {
   std::string of;
   double below = 0;

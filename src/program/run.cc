@@ -321,7 +321,7 @@ Result<bool> ProgramRun::run(const BestStep& step, const std::shared_ptr<Branch>
 
 Result<bool> ProgramRun::run(const IfStep& step, const std::shared_ptr<Branch>& branch) {
   if (step.is) {
-    if (branch->variables.find(step.of)->second == *step.is) branch->at.emplace_back(&step.steps, 0);
+    if (voted_part(branch->variables.find(step.of)->second, "") == *step.is) branch->at.emplace_back(&step.steps, 0);
     return true;
   }
   const auto confidence = branch->confidences.find(step.of);

@@ -117,6 +117,42 @@ TEST(Programs, ErrorsNameThePlace) {
   EXPECT_EQ(post_program(live.port(), R"({"steps": [{"text": "only text"}]})").json()["text"], "only text");
 }
 
+// A member of the family program answers messages; its answers are those of the requests that it stands for.
+TEST(Programs, AMemberAnswersMessages) {
+  const LiveServer live({}, {}, {}, nullptr, templated_model("{% for m in messages %}{{ m.content }}\n{% endfor %}"));
+  const std::string messages =
+      R"("messages": [{"role": "user", "content": "Once upon a time {there}"}], "max_tokens": 6)";
+  const Response reply = post(live.port(), "/v1/programs", "{" + messages + R"(, "seed": 5, "temperature": 0.9,
+                              "millrace": {"use": ["program=best_of:n=3"]}})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json json = reply.json();
+  EXPECT_EQ(json["usage"]["requests"], 3);
+  std::string best;
+  double confidence = -1;
+  for (const Json& step : json["steps"]) {
+    const Json alone = post(live.port(), "/v1/chat/completions",
+                            "{" + messages + ", \"temperature\": 0.9, \"seed\": " + step["seed"].dump() + "}")
+                           .json();
+    EXPECT_EQ(alone["choices"][0]["message"]["content"], step["text"]);
+    if (step["confidence"].get<double>() <= confidence) continue;
+    confidence = step["confidence"];
+    best = step["text"];
+  }
+  EXPECT_EQ(json["text"], best);
+  for (const auto& [body, message] : std::vector<std::pair<std::string, std::string>>{
+           {"{" + messages + "}", "program: is missing; messages are for millrace.use"},
+           {R"({"millrace": {"use": ["program=best_of"]}})", "millrace.use: needs messages"},
+           {"{" + messages + R"(, "millrace": {"use": ["program=tree"]}})", "millrace.use: program: unknown 'tree'"},
+           {"{" + messages + R"(, "millrace": {"use": ["sampler=greedy"]}})",
+            "millrace.use: must be one choice, program=NAME:key=value,..."},
+           {"{" + messages + R"(, "program": {}, "millrace": {"use": ["program=best_of"]}})",
+            "millrace.use: cannot be combined with program"}}) {
+    const Response refused = post(live.port(), "/v1/programs", body);
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_TRUE(refused.json()["error"]["message"].get<std::string>().starts_with(message)) << refused.body;
+  }
+}
+
 // The engine's work ends with the client.
 TEST(Programs, ALeavingClientCancelsItsGenerations) {
   const LiveServer live;

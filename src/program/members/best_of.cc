@@ -31,8 +31,7 @@ class BestOf final : public ProgramMember {
 }  // namespace
 
 Result<std::unique_ptr<ProgramMember>> make_best_of(const OptionValues& options) {
-  return std::unique_ptr<ProgramMember>(
-      std::make_unique<BestOf>(options.integer("n"), options.number("temperature")));
+  return std::unique_ptr<ProgramMember>(std::make_unique<BestOf>(options.integer("n"), options.number("temperature")));
 }
 
 }  // namespace millrace

@@ -46,8 +46,8 @@ class SkeletonRouter final : public ProgramMember {
       return;
     }
     build.fork("routing", {[&](ProgramBuilder& branch) {
-      branch.user(escaped(question.text() + kRouterPrompt)).select("suits", {"yes", "no"});
-    }});
+                 branch.user(escaped(question.text() + kRouterPrompt)).select("suits", {"yes", "no"});
+               }});
     build.join_as({.fork = "routing", .text = "{suits}", .append = false}).set("route", "{routing}");
   }
 

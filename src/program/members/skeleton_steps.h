@@ -16,8 +16,8 @@ enum class SkeletonForm { prompts, headings };
 struct SkeletonOptions {
   SkeletonForm form = SkeletonForm::prompts;
   int64_t most = 10;            // points
-  int64_t skeleton_tokens = 0;  // of the skeleton; 0: those of an answer
-  int64_t point_tokens = 0;     // of a point's text; 0: those of an answer
+  int64_t skeleton_tokens = 0;  // limit of the skeleton; 0: that of an answer
+  int64_t point_tokens = 0;     // limit of a point's text; 0: that of an answer
 
   static Result<SkeletonOptions> read(const OptionValues& options);
 };
@@ -25,8 +25,8 @@ struct SkeletonOptions {
 // The messages with which the program begins. With `prompts`, the question comes later, in the model's prompts.
 std::vector<ProgramMessage> skeleton_messages(const SkeletonOptions& options, const ProgramQuestion& question);
 
-// Appends the steps to a program that has these messages, and sets the variable `skeleton_answer`. If the model lists no
-// points, the answer is what it has written instead.
+// Appends the steps to a program that has these messages, and sets the variable `skeleton_answer`. If the model lists
+// no points, the answer is what it has written instead.
 void add_skeleton_steps(const SkeletonOptions& options, const ProgramQuestion& question, ProgramBuilder& build);
 
 }  // namespace millrace

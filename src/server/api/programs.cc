@@ -98,7 +98,9 @@ std::vector<Field> program_fields() {
   Field at_once{"at_once", kJsonInteger, "16", "most generations of the program that run at the same time"};
   at_once.min = 1;
   at_once.max = 256;
-  return joined({{model_field(), program, variables, messages, max_tokens, seed, temperature, own, stream_field(false), at_once}, reading_fields()});
+  return joined(
+      {{model_field(), program, variables, messages, max_tokens, seed, temperature, own, stream_field(false), at_once},
+       reading_fields()});
 }
 
 }  // namespace

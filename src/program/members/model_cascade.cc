@@ -9,10 +9,12 @@
 namespace millrace {
 namespace {
 
-class ProgramCascade final : public ProgramMember {
+class ModelCascade final : public ProgramMember {
  public:
-  ProgramCascade(std::vector<std::string> models, std::vector<double> thresholds)
+  ModelCascade(std::vector<std::string> models, std::vector<double> thresholds)
       : models_(std::move(models)), thresholds_(std::move(thresholds)) {}
+
+  std::vector<std::string> models() const override { return models_; }
 
   Program program(const ProgramQuestion& question) const override {
     ProgramBuilder build;
@@ -59,7 +61,7 @@ std::vector<std::string> parts_of(const std::string& text) {
 
 }  // namespace
 
-Result<std::unique_ptr<ProgramMember>> make_program_cascade(const OptionValues& options) {
+Result<std::unique_ptr<ProgramMember>> make_model_cascade(const OptionValues& options) {
   constexpr size_t kMaxModels = 8;
   std::vector<std::string> models = parts_of(options.text("models"));
   const std::vector<std::string> texts = parts_of(options.text("thresholds"));
@@ -75,8 +77,7 @@ Result<std::unique_ptr<ProgramMember>> make_program_cascade(const OptionValues& 
       return Error::user("thresholds: '" + text + "' is not a number from 0 to 2");
     thresholds.push_back(value);
   }
-  return std::unique_ptr<ProgramMember>(
-      std::make_unique<ProgramCascade>(std::move(models), std::move(thresholds)));
+  return std::unique_ptr<ProgramMember>(std::make_unique<ModelCascade>(std::move(models), std::move(thresholds)));
 }
 
 }  // namespace millrace
