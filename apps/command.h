@@ -21,6 +21,8 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
 void add_compress_command(CLI::App& app);
 void add_convert_command(CLI::App& app);
 void add_run_command(CLI::App& app);
+void add_program_command(CLI::App& app);
+void add_cascade_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_pull_command(CLI::App& app);

@@ -9,8 +9,11 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kAnswersAtOnce = 8;
-constexpr int64_t kItemsAtOnce = 16;  // of one configuration before the next one has its turn
+constexpr int64_t kAnswersAtOnce = 8;  // also the branches of a program
+constexpr int64_t kItemsAtOnce = 16;   // of one configuration before the next one has its turn
+
+constexpr const char *kPromptMetric = "prompt_tokens", *kGeneratedMetric = "generated_tokens", *kCostMetric = "cost",
+                     *kSecondsMetric = "seconds";
 
 class AnswerSuiteRun final : public SuiteRun {
  public:
@@ -28,13 +31,20 @@ class AnswerSuiteRun final : public SuiteRun {
     std::vector<std::vector<double>> out;
     for (size_t i = 0; i < items.size(); ++i) {
       out.push_back({questions_[items[i]].score(answers[i].text)});
-      if (plan_.metrics.size() > 1)
-        out.back().push_back(answers[i].prompt_tokens > 0 ? static_cast<double>(answers[i].prompt_tokens) : kNoValue);
+      for (size_t metric = 1; metric < plan_.metrics.size(); ++metric)
+        out.back().push_back(value_of(plan_.metrics[metric].name, answers[i]));
     }
     return out;
   }
 
  private:
+  static double value_of(const std::string& metric, const GeneratedAnswer& answer) {
+    if (metric == kSecondsMetric) return answer.seconds > 0 ? answer.seconds : kNoValue;
+    if (metric == kCostMetric) return answer.cost > 0 ? answer.cost : kNoValue;
+    const int64_t tokens = metric == kGeneratedMetric ? answer.generated_tokens : answer.prompt_tokens;
+    return tokens > 0 ? static_cast<double>(tokens) : kNoValue;
+  }
+
   std::vector<AnswerQuestion> questions_;
   AnswerEngines engines_;
 };
@@ -73,8 +83,16 @@ Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConf
   }
   plan.identity = identity_of_questions(kept);
   if (std::ranges::any_of(configs, [](const CompareConfig& one) { return !one.prompt_passes.empty(); })) {
-    plan.metrics.push_back({"prompt_tokens", false});
+    plan.metrics.push_back({kPromptMetric, false});
     plan.identity += " prompt_tokens";
+  }
+  // One question at a time, so that its time is its own.
+  if (std::ranges::any_of(configs, [](const CompareConfig& one) { return !one.program.empty(); })) {
+    for (const char* added : {kPromptMetric, kGeneratedMetric, kCostMetric, kSecondsMetric})
+      plan.metrics.push_back({added, false});
+    plan.identity += " program";
+    plan.at_once = 1;
+    plan.timed = true;
   }
   plan.sight.prompts = true;
   plan.sight.documents =

@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdint>
 
+#include "program/engine_generator.h"
+#include "program/member.h"
+
 namespace millrace {
 namespace {
 
@@ -33,6 +36,21 @@ Result<GeneratedAnswer> whole_answer(Stream& stream, const SuiteWanted& wanted) 
     answer.timings = event->timings;
     return answer;
   }
+}
+
+double cost_of(const LanguageModel& model, int64_t prompt, int64_t cached, int64_t generated) {
+  return static_cast<double>(model.info().parameters) * static_cast<double>(prompt - cached + generated) * 1e-9;
+}
+
+Result<ProgramQuestion> program_question(const AnswerRequest& from) {
+  if (from.messages.is_null())
+    return Error::unsupported("program: answers questions of conversations; choose the suite lab or exact");
+  ProgramQuestion out;
+  out.max_tokens = from.max_tokens;
+  out.stop = from.stop;
+  for (const auto& message : from.messages)
+    out.messages.push_back({message.value("role", ""), message.value("content", "")});
+  return out;
 }
 
 }  // namespace
@@ -94,16 +112,63 @@ Result<std::vector<GeneratedAnswer>> AnswerEngines::answer_externally(size_t con
   return out;
 }
 
+// The configuration's model, and the others that its program names.
+Result<std::vector<ProgramModel>> AnswerEngines::program_models(size_t config) {
+  const CompareConfig& of = configs_[config];
+  std::vector<ProgramModel> out = {
+      {.name = "", .model = of.model, .engine = engines_[config].get(), .sampling = of.sampling}};
+  for (const auto& [name, model] : of.program_models) {
+    auto& engine = program_engines_[std::to_string(config) + " " + name];
+    if (!engine) {
+      CompareConfig other = of;
+      other.model = model;
+      MILLRACE_TRY(engine, make_compare_engine(other, streams_, compare_context(other)));
+    }
+    out.push_back({.name = name, .model = model, .engine = engine.get(), .sampling = of.sampling});
+  }
+  return out;
+}
+
+// One program after the other: the branches of each fill the batch.
+Result<std::vector<GeneratedAnswer>> AnswerEngines::answer_by_program(size_t config,
+                                                                      std::span<const AnswerRequest> requests,
+                                                                      const SuiteWanted& wanted) {
+  const CompareConfig& of = configs_[config];
+  MILLRACE_TRY(const auto member, make_program_member(of.program));
+  MILLRACE_TRY(const std::vector<ProgramModel> models, program_models(config));
+  std::vector<GeneratedAnswer> out;
+  for (const AnswerRequest& from : requests) {
+    MILLRACE_TRY(const ProgramQuestion question, program_question(from));
+    EngineGenerator generator(models);
+    const auto began = std::chrono::steady_clock::now();
+    MILLRACE_TRY(ProgramResult result, run_program(member->program(question), {}, generator,
+                                                   {.at_once = streams_, .limits = {}, .on_step = {}}, wanted));
+    GeneratedAnswer answer;
+    answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    answer.text = std::move(result.text);
+    answer.prompt_tokens = result.usage.prompt_tokens;
+    answer.generated_tokens = result.usage.generated_tokens;
+    for (const StepReport& step : result.steps)
+      answer.cost += cost_of(*std::ranges::find(models, step.model, &ProgramModel::name)->model, step.prompt_tokens,
+                             step.cached_tokens, step.generated_tokens);
+    out.push_back(std::move(answer));
+  }
+  return out;
+}
+
 Result<std::vector<GeneratedAnswer>> AnswerEngines::answer(size_t config, std::span<const AnswerRequest> requests,
                                                            const SuiteWanted& wanted) {
   const CompareConfig& of = configs_[config];
   if (!of.model) return answer_externally(config, requests, wanted);
   if (!engines_[config]) {
-    MILLRACE_TRY(engines_[config], make_compare_engine(of, streams_, longest_));
+    const int64_t longest = of.program.empty() ? longest_ : compare_context(of);  // a program has prompts of its own
+    MILLRACE_TRY(engines_[config], make_compare_engine(of, streams_, longest));
     MILLRACE_TRY(prompts_[config], AnswerPrompts::create(of));
   }
+  if (!of.program.empty()) return answer_by_program(config, requests, wanted);
   std::vector<std::unique_ptr<Stream>> streams;
   std::vector<AnswerPrompts::Prompt> prompts;
+  const auto began = std::chrono::steady_clock::now();
   for (const AnswerRequest& from : requests) {
     if (!wanted()) return Error::cancelled("interrupted");
     MILLRACE_TRY(AnswerPrompts::Prompt prompt, prompts_[config]->prompt(from));
@@ -123,6 +188,10 @@ Result<std::vector<GeneratedAnswer>> AnswerEngines::answer(size_t config, std::s
     answer.text = prompts_[config]->recovered(prompts[i], answer.tokens, std::move(answer.text));
     answer.prompt_tokens = std::ssize(prompts[i].shown.tokens);
     answer.compression_seconds = prompts[i].seconds;
+    answer.generated_tokens = answer.timings.generated_tokens;
+    answer.cost =
+        cost_of(*of.model, answer.timings.prompt_tokens, answer.timings.cached_tokens, answer.generated_tokens);
+    answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     out.push_back(std::move(answer));
     streams[i].reset();
   }

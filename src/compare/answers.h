@@ -2,6 +2,7 @@
 // samplers apply. The bits of an answer do not depend on other questions in the batch. Not thread-safe.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "compare/answer_prompts.h"
 #include "compare/config.h"
 #include "compare/suite.h"
+#include "program/engine_generator.h"
 
 namespace millrace {
 
@@ -30,6 +32,9 @@ struct GeneratedAnswer {
   RequestTimings timings;
   int64_t prompt_tokens = 0;       // after prompt compressors
   double compression_seconds = 0;  // duration of the prompt's compression, before the engine received it
+  int64_t generated_tokens = 0;    // tokens of the answer; with a program, all that it generated
+  double cost = 0;                 // parameters x computed tokens, in billions
+  double seconds = 0;              // from its submission; other answers of the same call share the machine
 };
 
 // Returns the number of passes of the whole model that an answer took: its steps, and, with the drafter `pass`, one
@@ -65,6 +70,11 @@ class AnswerEngines {
   int64_t streams_, longest_;
   Result<std::vector<GeneratedAnswer>> answer_externally(size_t config, std::span<const AnswerRequest> requests,
                                                          const SuiteWanted& wanted);
+  Result<std::vector<GeneratedAnswer>> answer_by_program(size_t config, std::span<const AnswerRequest> requests,
+                                                         const SuiteWanted& wanted);
+  Result<std::vector<ProgramModel>> program_models(size_t config);
+  std::map<std::string, std::unique_ptr<Engine>>
+      program_engines_;                                   // engines of other models, by configuration and name
   std::vector<std::unique_ptr<Engine>> engines_;          // by configuration; created at the first request
   std::vector<std::unique_ptr<AnswerPrompts>> prompts_;   // by configuration, created with the engine
   std::vector<std::unique_ptr<ExternalServer>> servers_;  // by configuration of another engine

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/options_json.h"
+#include "program/member.h"
 #include "run/drafting/models/loader.h"
 #include "run/language_model.h"
 
@@ -23,6 +24,18 @@ Result<void> measure_draft_model(CompareConfig& config) {
                load_draft_model(drafter->model->spec, {*config.model, threads, compare_context(config)}));
   config.draft_weight_bytes = loaded->weight_bytes();
   config.draft_layers = loaded->layers();
+  return {};
+}
+
+// Loads the models that the configuration's program names.
+Result<void> load_program_models(CompareConfig& config, const LoadOptions& loading, const CompareLoader& load) {
+  MILLRACE_TRY(const auto member, make_program_member(config.program));
+  for (const std::string& name : member->models()) {
+    CompareSpec other = config.spec;
+    other.model = name;
+    MILLRACE_TRY(auto model, load(other, loading));
+    config.program_models.emplace_back(name, std::move(model));
+  }
   return {};
 }
 
@@ -46,6 +59,19 @@ Result<CompareConfig> make_compare_config(const CompareSpec& spec, const EngineO
     if (use.family == "prompt" && use.name != kNoTechnique)
       applied.push_back({use.family, use.name, options_json(use.options, use.values),
                          fmt::format("prompts are shortened by {}", use.written())});
+  config.program = program_of(spec.uses);
+  if (!config.program.empty()) MILLRACE_TRY_VOID(load_program_models(config, loading, load));
+  for (const TechniqueUse& use : spec.uses)
+    if (use.family == "program" && use.name != kNoTechnique)
+      applied.push_back({use.family, use.name, options_json(use.options, use.values),
+                         fmt::format("questions are answered by the program {}", use.written())});
+  if (!config.program.empty() && !config.engine.document_context.empty() &&
+      config.engine.document_context != kNoTechnique)
+    return Error::user(fmt::format("program={}: its prompts have no documents of their own; leave out context={}",
+                                   config.program, config.engine.document_context));
+  if (!config.program.empty() && !config.prompt_passes.empty())
+    return Error::user(fmt::format("program={}: its prompts are not compressed; leave out prompt={}", config.program,
+                                   config.prompt_passes.front()));
   if (!config.prompt_passes.empty() && !config.engine.document_context.empty() &&
       config.engine.document_context != kNoTechnique)
     return Error::user(fmt::format("prompt={}: context={} computes documents separately; choose only one of them",

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ordered_json.h"
@@ -25,6 +26,8 @@ struct CompareConfig {
   bool drafts_with_model = false;          // true: each draft is a pass of the whole model, as with the drafter `pass`
   SamplingOptions sampling;                // greedy, unless the configuration has samplers
   std::vector<std::string> prompt_passes;  // prompt compressors (PromptPipeline::create)
+  std::string program;                     // executed for each question (make_program_member); "": one generation
+  std::vector<std::pair<std::string, std::shared_ptr<const LanguageModel>>> program_models;  // others, by name
   nlohmann::ordered_json applied = nlohmann::ordered_json::array();
 };
 

@@ -36,6 +36,7 @@ std::string reason(const SuiteSight& sight, const CompareConfig& config, const T
            "lab or needle";
   if (use.family == "context" && !sight.documents)
     return "prompts have no documents; measure it with documents or a task of lab that has them";
+  if (use.family == "program" && !sight.prompts) return "no program answers it; measure it with lab or exact";
   if (use.family == "prompt" && !sight.prompts) return "its prompts are not compressed; measure it with lab or exact";
   return "";
 }

@@ -19,6 +19,7 @@
 #include "models/mixers/mixer.h"
 #include "models/router.h"
 #include "models/weight_source.h"
+#include "program/member.h"
 #include "prompt/compressor.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
@@ -74,6 +75,7 @@ std::vector<TechniqueInfo> all_techniques() {
                              drafters().infos(),
                              acceptances().infos(),
                              prompt_compressors().infos(),
+                             program_members().infos(),
                              document_contexts().infos(),
                              tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());

@@ -142,35 +142,36 @@ Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
 // In the order in which they are applied: a predictor belongs to the policy before it, an acceptance to the drafter.
 const std::vector<UseFamily>& use_families() {
   static const std::vector<UseFamily> table = {
-      {"router", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve"}, nullptr, set_router},
-      {"weights", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve"}, nullptr, set_weights},
-      {"sampler", {"run", "chat", "batch", "compare", "serve", kInRequest}, nullptr},
+      {"router", {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve"}, nullptr, set_router},
+      {"weights", {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve"}, nullptr, set_weights},
+      {"sampler", {"run", "chat", "batch", "program", "compare", "serve", kInRequest}, nullptr},
       {"kv_format",
-       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate"},
+       {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve", "replay", "simulate"},
        set_kv_format},
-      {"kernel", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kernel},
+      {"kernel", {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve", "replay"}, set_kernel},
       {"attention",
-       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate"},
+       {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve", "replay", "simulate"},
        set_attention},
       {"exit",
-       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
+       {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve", "replay", "simulate", kInRequest},
        set_exit,
        nullptr,
        true},
-      {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
-      {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
-      {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
-      {"state_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_state_evictor},
+      {"policy", {"run", "chat", "batch", "program", "serve", "replay", "simulate"}, set_policy},
+      {"predictor", {"run", "chat", "batch", "program", "serve", "replay", "simulate"}, set_predictor},
+      {"prefix_evictor", {"run", "chat", "batch", "program", "serve", "replay", "simulate"}, set_prefix_evictor},
+      {"state_evictor", {"run", "chat", "batch", "program", "serve", "replay", "simulate"}, set_state_evictor},
       {"evictor",
-       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
+       {"run", "chat", "perplexity", "bench", "batch", "program", "compare", "serve", "replay", "simulate", kInRequest},
        set_evictor,
        nullptr,
        true},
-      {"drafter", {"run", "chat", "batch", "compare", "serve", "replay"}, set_drafter, nullptr, true},
-      {"acceptance", {"run", "chat", "batch", "compare", "serve", "replay"}, set_acceptance},
-      {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
-      {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
-      {"prompt", {"run", "batch", "compare", "serve", kInRequest}, nullptr, nullptr, true},
+      {"drafter", {"run", "chat", "batch", "program", "compare", "serve", "replay"}, set_drafter, nullptr, true},
+      {"acceptance", {"run", "chat", "batch", "program", "compare", "serve", "replay"}, set_acceptance},
+      {"tier", {"run", "chat", "batch", "program", "serve", "replay"}, set_tier},
+      {"store", {"run", "chat", "batch", "program", "serve", "replay"}, set_store},
+      {"prompt", {"run", "batch", "program", "compare", "serve", kInRequest}, nullptr, nullptr, true},
+      {"program", {"program", "compare"}, nullptr, nullptr, true},
       {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context, nullptr, true},
   };
   return table;
@@ -334,6 +335,12 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
     out.push_back(std::move(applied));
   }
   return out;
+}
+
+std::string program_of(std::span<const TechniqueUse> uses) {
+  for (const TechniqueUse& use : uses)
+    if (use.family == "program" && use.name != kNoTechnique) return use.written();
+  return "";
 }
 
 std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses) {

@@ -62,6 +62,9 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
 // The choices of the family prompt, for PromptPipeline::create().
 std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses);
 
+// The choice of the family program, for make_program_member(); "": none.
+std::string program_of(std::span<const TechniqueUse> uses);
+
 // The sampling options that a choice sets: its given ones; temperature for greedy.
 std::vector<std::string> sampling_options_of(const TechniqueUse& use);
 

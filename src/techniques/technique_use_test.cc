@@ -29,7 +29,7 @@ TEST(TechniqueUse, ErrorsAreExact) {
       refusal("polcy=vtc"),
       "polcy=vtc: no such family as 'polcy'; families: router, weights, sampler, kv_format, kernel, attention, exit, "
       "policy, predictor, "
-      "prefix_evictor, state_evictor, evictor, drafter, acceptance, tier, store, prompt, context");
+      "prefix_evictor, state_evictor, evictor, drafter, acceptance, tier, store, prompt, program, context");
   EXPECT_EQ(refusal("prefix_evictor=fifo"),
             "prefix_evictor=fifo: no such prefix_evictor as 'fifo'; there are lru, lfu, length_aware, importance");
   EXPECT_EQ(refusal("policy=priority:preemt=true"),
@@ -40,10 +40,11 @@ TEST(TechniqueUse, ErrorsAreExact) {
             "policy=stall_free:tbt_ms=0: tbt_ms: must be between 0.01 and 1000000, got 0");
   EXPECT_EQ(refusal("sampler=min_p:min_p=2"), "sampler=min_p:min_p=2: min_p: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("policy=vtc", "perplexity"),
-            "policy=vtc: policy does not apply to perplexity; it applies to run, chat, batch, serve, replay, simulate");
+            "policy=vtc: policy does not apply to perplexity; it applies to run, chat, batch, program, serve, replay, "
+            "simulate");
   EXPECT_EQ(refusal("kv_format=f16", kInRequest),
             "kv_format=f16: kv_format does not apply to a request; it applies to run, chat, perplexity, bench, batch, "
-            "compare, serve, replay, simulate");
+            "program, compare, serve, replay, simulate");
   EXPECT_EQ(refusal("arch=llama"), "arch=llama: arch is not chosen here: the model's files determine it");
   EXPECT_EQ(refusal("sampler=dry"),
             "sampler=dry: needs at least one of its options: dry_multiplier, dry_base, dry_allowed_length, dry_window, "
@@ -199,6 +200,22 @@ TEST(TechniqueUse, PromptsAreForThePipeline) {
   EXPECT_EQ(refusal("prompt=selective_context:unit=line"),
             "prompt=selective_context:unit=line: prompt selective_context: unit: expected token, word or sentence, got "
             "'line'");
+}
+
+TEST(TechniqueUse, AProgramIsForItsCommandAndForComparisons) {
+  for (const std::string place : {"program", "compare"}) {
+    const auto uses = parse_uses(std::vector<std::string>{"program=skeleton:points=4", "kv_format=f32"}, place);
+    ASSERT_TRUE(uses.ok()) << uses.error().message;
+    EXPECT_EQ(program_of(*uses), "skeleton:points=4");
+    EngineOptions engine;
+    EXPECT_EQ(apply_uses(*uses, engine)->size(), 1u);  // the engine does not know of programs
+  }
+  EXPECT_EQ(program_of(*parse_uses(std::vector<std::string>{"program=none"}, "compare")), "");
+  EXPECT_EQ(refusal("program=skeleton"),
+            "program=skeleton: program does not apply to run; it applies to program, compare");
+  EXPECT_EQ(refusal("program=tree", "program"),
+            "program=tree: no such program as 'tree'; there are best_of, self_consistency, skeleton, skeleton_router, "
+            "model_cascade");
 }
 
 TEST(TechniqueUse, NoneLeavesOutAFamilyThatCanBeMissing) {

@@ -296,7 +296,7 @@ class Run(unittest.TestCase):
             self.assertEqual(whole["by_position"][0]["tokens"], 15)
         done = millrace("perplexity", "-m", LLAMA, "-f", LLAMA, "--use", "policy=vtc")
         self.assertEqual(done.stderr.decode().strip(), "millrace: --use policy=vtc: policy does not apply to perplexity; it "
-                         "applies to run, chat, batch, serve, replay, simulate")
+                         "applies to run, chat, batch, program, serve, replay, simulate")
         done = millrace("simulate", "--trace", "gen:requests=5,rate=4", "--json", "--use", "policy=vtc:answer_cost=3")
         self.assertEqual(json.loads(done.stdout)[0]["policy"], "vtc:answer_cost=3", done.stderr.decode())
         done = millrace("bench", "-m", LLAMA, "-p", "4", "-n", "2", "-r", "1", "--no-roof", "--json", "--use", "kv_format=f32")

@@ -79,6 +79,7 @@ OF_DOCUMENT = {
     "docs/compression.md": {"model.gguf": TINY},
     "docs/lora.md": {"model.gguf": TINY, "style.gguf": "tests/golden/lora/llama3/adapter.gguf", "ADAPTER_FOLDER": "tests/golden/lora/llama3"},
     "docs/kv-formats.md": {"MODEL": STORIES},
+    "docs/programs.md": {"examples": "examples"},
     "docs/document-contexts.md": {"llama-2-7b.Q4_0.gguf": "tests/golden/document_encoders/cepe", "CEPE-LLaMA-2-7B": "tests/golden/document_encoders/cepe"},
 }
 
@@ -88,6 +89,8 @@ LIMITS = {
     "chat": {"-n": "+4"},
     "bench": {"-p": "32", "-n": "2", "-d": "64", "-r": "1"},
     "compare": {"--items": "+2", "--repeat": "+0"},
+    "program": {"-n": "+8"},
+    "cascade": {"-n": "1"},
     "draft-search": {"--trials": "+2", "--tokens": "+128"},
     "compress": {"-c": "+64", "--chunks": "+4", "--force": ""},
     "convert": {"--force": ""},

@@ -352,7 +352,8 @@ TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
   LiveServer live;
   const std::pair<const char*, const char*> cases[] = {
       {R"("millrace": {"use": ["policy=vtc"]})",
-       "millrace.use: policy=vtc: policy does not apply to a request; it applies to run, chat, batch, serve, replay, "
+       "millrace.use: policy=vtc: policy does not apply to a request; it applies to run, chat, batch, program, serve, "
+       "replay, "
        "simulate"},
       {R"("millrace": {"use": ["sampler=min_p:min_p=2"]})",
        "millrace.use: sampler=min_p:min_p=2: min_p: must be between 0 and 1, got 2"},

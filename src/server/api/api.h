@@ -32,8 +32,9 @@ std::vector<Endpoint> model_endpoints();
 std::vector<Endpoint> comparison_endpoints();  // the registry of techniques, and comparisons of them
 std::vector<Endpoint> adapter_endpoints();
 std::vector<Endpoint> embedding_endpoints();
-std::vector<Endpoint> file_endpoints();    // files and batches
-std::vector<Endpoint> stream_endpoints();  // resumable streams
+std::vector<Endpoint> file_endpoints();     // files and batches
+std::vector<Endpoint> stream_endpoints();   // resumable streams
+std::vector<Endpoint> program_endpoints();  // generation programs
 std::vector<Endpoint> vllm_endpoints();
 std::vector<Endpoint> operation_endpoints();  // health, metrics, the schema
 std::vector<Endpoint> page_endpoints();       // the web page's files, and the feed of its live view

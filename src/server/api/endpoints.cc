@@ -6,15 +6,17 @@ namespace millrace {
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = [] {
     std::vector<Endpoint> list;
-    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(),
-                      ollama_endpoints(), ollama_model_endpoints(), model_endpoints(), adapter_endpoints(),
-                      embedding_endpoints(), ranking_endpoints(), file_endpoints(), stream_endpoints(),
-                      comparison_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()})
+    for (auto part :
+         {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(),
+          ollama_endpoints(), ollama_model_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(),
+          ranking_endpoints(), program_endpoints(), file_endpoints(), stream_endpoints(), comparison_endpoints(),
+          vllm_endpoints(), operation_endpoints(), page_endpoints()})
       list.insert(list.end(), part.begin(), part.end());
     for (Endpoint& endpoint : list) {
       if (endpoint.format)
         endpoint.fields.push_back(use_field());
-      else if (endpoint.method == "POST" && !endpoint.raw_body && !endpoint.fields.empty())
+      else if (endpoint.method == "POST" && !endpoint.raw_body && !endpoint.fields.empty() &&
+               std::ranges::find(endpoint.fields, "millrace", &Field::name) == endpoint.fields.end())
         endpoint.fields.push_back(no_use_field());
     }
     return list;
