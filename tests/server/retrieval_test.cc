@@ -62,7 +62,7 @@ TEST(Retrieval, PassagesAreDocumentsOfThePrompt) {
   ASSERT_EQ(sources.size(), 1u) << answer.body;
   EXPECT_EQ(sources[0]["path"], "lily.txt");
   EXPECT_EQ(sources[0]["text"], "Lily has a red ball. The ball is in the garden.");
-  // The same documents, sent by the client, give the same answer.
+  // A client that sends these documents itself receives the same answer.
   Json plain = asking("toys");
   plain["millrace"] = {{"documents", {"[lily.txt]\nLily has a red ball. The ball is in the garden.\n\n"}}};
   const Response same = posted(live.port(), plain);
