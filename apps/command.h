@@ -42,6 +42,7 @@ void add_compare_command(CLI::App& app);
 void add_lab_command(CLI::App& app);
 void add_train_lab_command(CLI::App& app);
 void add_embed_command(CLI::App& app);
+void add_index_command(CLI::App& app);  // add, search, rm, stats
 void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_draft_search_command(CLI::App& app);

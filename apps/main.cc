@@ -64,7 +64,7 @@ constexpr int kUnreadExit = 141;  // as shells report a program that SIGPIPE end
 
 // The commands as --help lists them.
 constexpr std::pair<const char*, const char*> kCommandGroups[] = {
-    {"Use a model", "run chat serve cluster program embed batch attention-worker"},
+    {"Use a model", "run chat serve cluster program index embed batch attention-worker"},
     {"Models on this machine", "list show pull create cp rm ps stop models inspect offload convert compress doctor"},
     {"Measure", "bench perplexity compare exactness simulate replay trace lab plot"},
     {"Text and techniques",
@@ -102,7 +102,7 @@ constexpr AddCommands kOtherCommands[] = {
     add_exactness_command,     add_train_lab_command,      add_doctor_command,        add_completion_command,
     add_man_command,           add_help_commands,          add_worker_command,        add_offload_train_command,
     add_plot_command,          add_npu_scales_command,     add_npu_plan_command,      add_program_command,
-    add_cascade_command,
+    add_cascade_command,       add_index_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

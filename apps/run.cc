@@ -17,8 +17,8 @@
 #include "interrupt.h"
 #include "parse_again.h"
 #include "prompt/chat_prompt.h"
-#include "prompt/document_prompt.h"
 #include "run/embedded_model.h"
+#include "run_documents.h"
 #include "run_output.h"
 #include "terminal/display_width.h"
 #include "terminal/word_wrap.h"
@@ -40,6 +40,7 @@ constexpr const char* kRunExamples = R"(Examples:
   millrace run -p "Once upon a time" --answers 2 --best-of 8  the two most likely of eight answers
   millrace run -p "Once upon a time" --beams 4 --answers 4    beam search
   millrace run -m model.gguf -f long.txt --compress-prompt selective_context:ratio=0.5
+  millrace run qwen3:0.6b "Who was right?" --retrieve notes.index   answers from your documents (millrace index)
 
 With --answers, --best-of or --beams, answers are printed one after the other when all have finished.)";
 
@@ -70,17 +71,21 @@ Result<std::string> read_message(const RunFlags& flags) {
   return text + words;
 }
 
-// The tokens of a conversation that consists of `message`.
-Result<std::vector<TokenId>> message_ids(const RunFlags& flags, const LanguageModel& model,
-                                         const std::string& message) {
+// A conversation that consists of `message`.
+nlohmann::ordered_json messages_of(const RunFlags& flags, const std::string& message) {
   auto messages = nlohmann::ordered_json::array();
   const std::string& system = flags.system.empty() ? flags.model.system : flags.system;
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", message}});
+  return messages;
+}
+
+Result<std::vector<TokenId>> message_ids(const RunFlags& flags, const LanguageModel& model,
+                                         const std::string& message) {
   if (!has_chat_template(model))
     fmt::print(stderr, "millrace: {} has no chat template: it continues your text instead of answering\n",
                model.info().name);
-  MILLRACE_TRY(const std::string text, chat_text(model, messages, true));
+  MILLRACE_TRY(const std::string text, chat_text(model, messages_of(flags, message), true));
   return encode_chat(model, text);
 }
 
@@ -104,23 +109,21 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   return ids;
 }
 
-// The start token, the documents' tokens, and those of the question; a document's tokens do not depend on its place.
+// Places documents and passages before the question.
 Result<void> add_documents(const RunFlags& flags, const LanguageModel& model, const std::string& question,
-                           Request& request) {
+                           Request& request, std::vector<SearchHit>& sources) {
+  const bool message = has_message(flags);
+  const std::string asked = message ? flags.words.message() : question;
+  if (!flags.prompt_tokens.empty()) return Error::user("--retrieve: needs a question as text, not tokens");
+  MILLRACE_TRY(sources, find_passages(flags, asked));
+  MILLRACE_TRY(const auto texts, document_texts(flags, sources));
+  if (texts.empty()) return {};  // nothing was found
   DocumentPrompt prompt;
-  if (!flags.no_special) {
-    MILLRACE_TRY(prompt.tokens, model.encode("", true));
+  if (message) {
+    MILLRACE_TRY(prompt, documents_in_message(model, texts, messages_of(flags, asked)));
+  } else {
+    MILLRACE_TRY(prompt, documents_before(flags, model, texts, question));
   }
-  std::vector<std::vector<TokenId>> documents;
-  for (const std::string& path : flags.documents) {
-    MILLRACE_TRY(const std::string text, read_text_file(path));
-    MILLRACE_TRY(documents.emplace_back(), model.encode(text, false));
-    if (documents.back().empty()) return Error::user(fmt::format("document {}: is empty", path));
-  }
-  prompt.add_documents(documents);
-  MILLRACE_TRY(const auto ids, model.encode(question, false));
-  if (ids.empty()) return Error::user("prompt: is empty; documents need a question");
-  prompt.add(ids);
   request.prompt = std::move(prompt.tokens);
   request.documents = std::move(prompt.documents);
   return {};
@@ -134,10 +137,11 @@ int64_t default_max_tokens(const RunFlags& flags, const LanguageModel& model) {
 }
 
 Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown,
-                             std::vector<AppliedTechnique>* applied) {
+                             std::vector<AppliedTechnique>* applied, std::vector<SearchHit>* sources) {
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
-  if (!flags.documents.empty()) MILLRACE_TRY_VOID(add_documents(flags, model, *shown, request));
+  if (!flags.documents.empty() || !flags.retrieve.empty())
+    MILLRACE_TRY_VOID(add_documents(flags, model, *shown, request, *sources));
   MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied, flags.model.defaults));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = default_max_tokens(flags, model);
@@ -270,8 +274,9 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
   if (!flags.json) introduce_built_in(flags.model.path, model->info().parameters);
   std::string shown;
+  std::vector<SearchHit> sources;
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
-  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
+  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied, &sources));
   MILLRACE_TRY(const auto passes, flags.compression.all(flags.engine.use));
   if (!passes.empty() && !request.documents.empty())
     return Error::unsupported("--document: a compressed prompt has other tokens; compress the documents before");
@@ -308,7 +313,7 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
   if (const KeyStreamStats keys = engine->stats().key_stream; keys.blocks > 0)
     print_key_stream(keys, last.timings.prompt_tokens + last.timings.generated_tokens);
   if (flags.json) {
-    print_json(prompt, answers, flags, last, speed, engine->stats(), applied, compressed);
+    print_json(prompt, answers, flags, last, speed, engine->stats(), applied, compressed, sources);
   } else {
     for (size_t i = 0; several && i < answers.size(); ++i)
       terminal.print(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
@@ -317,6 +322,7 @@ Result<int> run(RunFlags flags, const CLI::App& command) {
     for (const PromptEffect& pass : compressed)
       fmt::print(stderr, "prompt compressed by {} from {} to {} tokens in {:.1f} ms\n", pass.name, pass.tokens_before,
                  pass.tokens_after, pass.seconds * 1e3);
+    print_sources(sources);
     print_timings(last, speed);
   }
   return last.finish == FinishReason::cancelled ? 130 : 0;
@@ -347,6 +353,17 @@ void add_run_command(CLI::App& app) {
                    "File with a document that comes before the prompt; repeatable. --use context=... chooses how "
                    "documents are computed")
       ->excludes(tokens);
+  command
+      ->add_option("--retrieve", flags->retrieve,
+                   "Folder of an index (millrace index): the passages that match the prompt come before it")
+      ->excludes(tokens);
+  command->add_option("--retrieve-k", flags->retrieved, "Passages that --retrieve finds")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{100}));
+  command->add_option("--retrieve-mode", flags->retrieve_mode, "How --retrieve searches")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"hybrid", "vector", "text"}));
+  command->add_option("--retrieve-tenant", flags->retrieve_tenant, "Owner of the documents that --retrieve finds");
   command
       ->add_option("-n,--max-tokens", flags->max_tokens,
                    "Maximum number of tokens to generate; -1: until the context is full, which is the default for an "

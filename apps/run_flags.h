@@ -21,6 +21,8 @@ struct RunFlags {
   ModelWords words;
   std::string prompt, file, system, kv_load, kv_save;
   std::vector<std::string> documents;
+  std::string retrieve, retrieve_mode = "hybrid", retrieve_tenant;  // folder of an index; "": none
+  int64_t retrieved = 4;                                            // passages
   std::vector<TokenId> prompt_tokens;
   int64_t max_tokens = 256;  // of a text that is continued; answers to messages end by themselves
   int64_t min_tokens = 0;

@@ -8,6 +8,7 @@
 #include "draft_decisions.h"
 #include "input.h"
 #include "memory_report.h"
+#include "retrieve/passages_json.h"
 
 namespace millrace {
 namespace {
@@ -58,7 +59,8 @@ static nlohmann::ordered_json key_stream_json(const KeyStreamStats& keys, int64_
 
 void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
-                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed) {
+                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed,
+                const std::vector<SearchHit>& sources) {
   const RequestTimings& t = last.timings;
   const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
@@ -93,6 +95,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
     out["attention"] = {{"rows", stats.attention_rows}, {"flat_rows", stats.flat_rows}};  // of all answers
   if (stats.key_stream.blocks > 0)
     out["key_stream"] = key_stream_json(stats.key_stream, t.prompt_tokens + t.generated_tokens);
+  if (!flags.retrieve.empty()) out["sources"] = passages_json(sources);
   if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "prompt/prompt_report.h"
+#include "retrieve/document_index.h"
 #include "run_flags.h"
 
 namespace millrace {
@@ -18,7 +19,8 @@ Speed measure(const RequestTimings& t, const LanguageModel& model);
 // "answers".
 void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
-                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed);
+                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed,
+                const std::vector<SearchHit>& sources);
 
 void print_timings(const TokenEvent& last, const Speed& speed);     // on stderr
 void print_key_stream(const KeyStreamStats& keys, int64_t tokens);  // on stderr; tokens: of prompt and answer

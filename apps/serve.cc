@@ -17,9 +17,11 @@
 #include "command.h"
 #include "config_file.h"
 #include "durations.h"
+#include "index_flags.h"
 #include "model_flags.h"
 #include "node_flags.h"
 #include "parse_again.h"
+#include "retrieve/named_indexes.h"
 #include "run/language_model.h"
 #include "serve_models.h"
 #include "serve_signals.h"
@@ -53,6 +55,7 @@ struct ServeFlags {
   TelemetryOptions telemetry;
   ServeModels models;
   NodeFlags node;
+  std::vector<std::string> indexes;  // NAME=FOLDER
   std::string key_file, template_file, constraint_memory, keys_path, tls_cert, tls_key;
   bool allow_public = false, api_docs = false, no_page = false;
   double drain_seconds = 30;
@@ -184,6 +187,34 @@ std::string names_of(ModelRegistry& models) {
   return list.empty() ? "no model yet" : list.size() > 4 ? fmt::format("{} and {} more", out, list.size() - 4) : out;
 }
 
+void add_file_flags(CLI::App* command, ServeFlags& flags) {
+  ServiceOptions& service = flags.service;
+  const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
+  command->add_option("--files-dir", service.files_dir,
+                      "Folder for uploaded files and batches, used by this server only; default: no files and batches");
+  command
+      ->add_option(
+          "--index", flags.indexes,
+          "Index of documents (millrace index) that requests name in millrace.retrieve: NAME=FOLDER; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--files-count", service.files.files, "Most stored files")
+      ->capture_default_str()
+      ->check(whole(1, 1 << 20));
+  command->add_option("--files-bytes", service.files.bytes, "Total size of stored files in bytes")
+      ->capture_default_str()
+      ->check(whole(1024, int64_t{1} << 50));
+  command
+      ->add_option("--key-files-count", service.files.key_files,
+                   "Most stored files per key without the role admin, unless the key has its own limit")
+      ->capture_default_str()
+      ->check(whole(1, 1 << 20));
+  command
+      ->add_option("--key-files-bytes", service.files.key_bytes,
+                   "Total size in bytes of the stored files of such a key")
+      ->capture_default_str()
+      ->check(whole(1024, int64_t{1} << 50));
+}
+
 void add_telemetry_flags(CLI::App* command, TelemetryOptions& telemetry) {
   command
       ->add_option("--log-format", telemetry.log.format,
@@ -281,6 +312,10 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first,
                                                           {first, isa_name(isa), flags.service.engine.kv_format,
                                                            flags.telemetry.record_prompts}));
+  if (!flags.indexes.empty()) {
+    const auto load = [&](const std::string& name) { return load_named(name, flags.model.threads); };
+    MILLRACE_TRY(flags.service.indexes, NamedIndexes::open(flags.indexes, load, flags.model.threads));
+  }
   const char* scheme = tls ? "https" : "http";
   MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http, std::move(tls)));
   const std::string host =
@@ -449,24 +484,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
       ->transform(as_seconds())
       ->check(seconds(0));
   command->option_defaults()->group("Files, batches and stored answers");
-  command->add_option("--files-dir", service.files_dir,
-                      "Folder for uploaded files and batches, used by this server only; default: no files and batches");
-  command->add_option("--files-count", service.files.files, "Most stored files")
-      ->capture_default_str()
-      ->check(whole(1, 1 << 20));
-  command->add_option("--files-bytes", service.files.bytes, "Total size of stored files in bytes")
-      ->capture_default_str()
-      ->check(whole(1024, int64_t{1} << 50));
-  command
-      ->add_option("--key-files-count", service.files.key_files,
-                   "Most stored files per key without the role admin, unless the key has its own limit")
-      ->capture_default_str()
-      ->check(whole(1, 1 << 20));
-  command
-      ->add_option("--key-files-bytes", service.files.key_bytes,
-                   "Total size in bytes of the stored files of such a key")
-      ->capture_default_str()
-      ->check(whole(1024, int64_t{1} << 50));
+  add_file_flags(command, flags);
   command->add_option("--batch-lines", service.batches.in_flight, "Concurrently running lines of a batch")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));

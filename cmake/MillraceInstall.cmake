@@ -18,7 +18,7 @@ include(CMakePackageConfigHelpers)
 set(objects "")  # the embedded models are in the run module's objects
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
-  if(NOT module MATCHES "^(train|learn|workload|hub|server|replay|picture|terminal|compare|exactness)$" AND type STREQUAL STATIC_LIBRARY)
+  if(NOT module MATCHES "^(train|learn|workload|hub|server|replay|picture|terminal|compare|exactness|retrieve)$" AND type STREQUAL STATIC_LIBRARY)
     list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
   endif()
 endforeach()

@@ -309,6 +309,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
     take_identity(call);
     const SamplingOptions& defaults = call.params.served ? call.params.served->sampling : options_.sampling;
     if (auto wrong = apply_use(call.body, defaults, call.params)) return wrong;
+    if (call.params.retrieval && call.request.account) call.params.retrieval->tenant = call.request.account->key().name;
   }
   return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }

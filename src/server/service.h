@@ -32,6 +32,7 @@
 namespace millrace {
 
 class BlockExchange;
+class NamedIndexes;
 
 // Settings that can change while the server runs; see Service::change().
 struct LiveOptions {
@@ -58,13 +59,14 @@ struct ServiceOptions : LiveOptions {
   std::string files_dir;                  // folder of uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
-  StreamLimits streams;                      // that clients can resume after losing a connection
-  bool page = true;                          // serve the web page
-  bool prompt_embeds = false;                // requests may give rows instead of a prompt (docs/embedding-rows.md)
-  std::vector<std::string> metrics_aliases;  // "vllm", "llamacpp": also export metrics under their names
-  double stuck_seconds = 600;                // a step that runs this long is considered hung: its tokens are bounded
-  std::shared_ptr<Telemetry> telemetry;      // null: counters only
-  std::shared_ptr<BlockExchange> exchange;   // null: the node moves no blocks to or from others
+  StreamLimits streams;                         // that clients can resume after losing a connection
+  bool page = true;                             // serve the web page
+  bool prompt_embeds = false;                   // requests may give rows instead of a prompt (docs/embedding-rows.md)
+  std::vector<std::string> metrics_aliases;     // "vllm", "llamacpp": also export metrics under their names
+  double stuck_seconds = 600;                   // a step that runs this long is considered hung: its tokens are bounded
+  std::shared_ptr<Telemetry> telemetry;         // null: counters only
+  std::shared_ptr<BlockExchange> exchange;      // null: the node moves no blocks to or from others
+  std::shared_ptr<const NamedIndexes> indexes;  // that requests may name; null: none
 };
 
 class Comparisons;

@@ -11,6 +11,7 @@
 #include "server/generation/prompt_parts.h"
 #include "server/generation/prompt_reads.h"
 #include "server/generation/prompt_rows.h"
+#include "server/generation/retrieved_documents.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -37,6 +38,8 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
 std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const {
   const LanguageModel& model = *params.served->model;
   if (auto wrong = place_prompt_rows(model.parts().model->spec().width, params)) return wrong;
+  if (params.retrieval)
+    if (auto wrong = retrieve_documents(options_.indexes.get(), params)) return wrong;
   if (!params.documents.empty()) return encode_documents(params);
   if (!params.messages.is_null())
     if (auto wrong = make_conversation(model, params)) return wrong;

@@ -189,6 +189,9 @@ class Commands(unittest.TestCase):
         self.write(folder, "keys.json", '{"keys": [{"name": "ops", "key": "plain text", "role": "admin"}]}')
         self.write(folder, "Modelfile", "FROM lab\nSYSTEM You are a pirate.\n")
         self.write(folder, "list.gbnf", 'root ::= "a" | "b"')
+        for name in ("docs", "texts"):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+            self.write(folder, os.path.join(name, "a.md"), text[:105])
         for name in ("models", "bin"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
         os.symlink(os.path.join(SOURCE, "models/millrace-stories-6m.gguf"), os.path.join(folder, "models/millrace-stories-6m.gguf"))

@@ -31,6 +31,8 @@ HIDDEN int fstatat(int fd, const char *restrict path, struct stat *restrict out,
   return __fxstatat(STAT_VERSION, fd, path, out, flags);
 }
 HIDDEN int fstat64(int fd, struct stat64 *out) { return fstat(fd, (struct stat *)out); }
+HIDDEN int stat64(const char *restrict path, struct stat64 *restrict out) { return stat(path, (struct stat *)out); }
+HIDDEN int lstat64(const char *restrict path, struct stat64 *restrict out) { return lstat(path, (struct stat *)out); }
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one struct stat");
 
 /* 2.36 */

@@ -27,6 +27,30 @@ std::optional<ApiError> contradiction(const Json& body, const SamplingOptions& d
   return std::nullopt;
 }
 
+Field retrieve_field() {
+  Field index{"index", kJsonText, "", "name of an index that the server was started with (--index NAME=FOLDER)"};
+  index.required = true;
+  Field k{"k", kJsonInteger, "4", "number of passages"};
+  k.min = 1;
+  k.max = 100;
+  Field mode{"mode", kJsonText, "hybrid", "hybrid: by vectors and words; vector: by meaning; text: by words"};
+  mode.choices = {"hybrid", "vector", "text"};
+  Field out = object_field("retrieve",
+                           "passages of an index that match the prompt, or the user's last message, become documents "
+                           "before it; the response's millrace.sources names them (docs/retrieval.md)",
+                           {index, k, mode});
+  out.closed = true;
+  return out;
+}
+
+std::optional<AskedRetrieval> asked_retrieval(const Json& own) {
+  const auto given = own.find("retrieve");
+  if (given == own.end()) return std::nullopt;
+  return AskedRetrieval{.index = (*given)["index"].get<std::string>(),
+                        .k = given->value("k", int64_t{4}),
+                        .mode = given->value("mode", std::string("hybrid"))};
+}
+
 }  // namespace
 
 Field use_field() {
@@ -43,7 +67,8 @@ Field use_field() {
   documents.most = kMaxDocuments;
   Field blocks{"blocks", kJsonTexts, "[]", "the same as documents"};
   blocks.most = kMaxDocuments;
-  Field own = object_field("millrace", "extensions of this server; unknown keys are refused", {use, documents, blocks});
+  Field own = object_field("millrace", "extensions of this server; unknown keys are refused",
+                           {use, documents, blocks, retrieve_field()});
   own.closed = true;
   return own;
 }
@@ -62,6 +87,7 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
     return ApiError::bad("millrace.blocks", "is another name of millrace.documents; give only one of them");
   if (const auto& given = documents != own->end() ? documents : blocks; given != own->end())
     params.documents = given->get<std::vector<std::string>>();
+  params.retrieval = asked_retrieval(*own);
   if (!own->contains("use")) return std::nullopt;
   auto uses = parse_uses((*own)["use"].get<std::vector<std::string>>(), kInRequest);
   if (!uses.ok()) return ApiError::bad(kName, uses.error().message);
@@ -77,7 +103,7 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   params.request.exit = chosen_exit(chosen.kernels);
   params.request.document_context = chosen.document_context;
   for (AppliedTechnique& one : *of_stream)
-    if (one.family != "context" || !params.documents.empty()) applied->push_back(std::move(one));
+    if (one.family != "context" || !params.documents.empty() || params.retrieval) applied->push_back(std::move(one));
   params.prompt_passes = prompt_passes_of(*uses);
   for (const TechniqueUse& use : *uses) {
     if (use.family != "prompt" || use.name != kNoTechnique) continue;

@@ -37,6 +37,7 @@ Json own_facts(const Answer& answer) {
   if (!params.compiled.notes.empty()) out["weakened"] = params.compiled.notes;
   if (!params.dropped.empty()) out["dropped"] = params.dropped;
   if (!params.applied.is_null()) out["applied"] = params.applied;
+  if (!params.sources.is_null()) out["sources"] = params.sources;
   if (!params.served) return out;
   const ServedModel& served = *params.served;
   if (Json engine = engine_choices(served.engine_options, params.request, router_of(served), lossy_weights_of(served));

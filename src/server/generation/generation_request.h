@@ -70,6 +70,14 @@ struct AskedReasoning {
 
 class ResponseStore;
 
+// Passages of an index that become documents of the prompt.
+struct AskedRetrieval {
+  std::string index;  // name of --index
+  int64_t k = 4;
+  std::string mode = "hybrid";
+  std::string tenant;  // name of the caller's key, whose documents are found besides shared ones; "": none
+};
+
 struct GenerationRequest {
   std::string model;                    // "": the first model
   std::shared_ptr<ServedModel> served;  // the model with that name
@@ -77,8 +85,10 @@ struct GenerationRequest {
   std::vector<AskedPrompt> prompts;
   RowLimits row_limits;                // set before the fields are read
   std::vector<std::string> documents;  // before each of the prompts
-  Json messages;                       // messages of a conversation, in OpenAI's form; null: use prompts
-  Json variables = Json::object();     // additional ones for the chat template
+  std::optional<AskedRetrieval> retrieval;
+  Json sources;                     // passages that were found; null: none were asked for
+  Json messages;                    // messages of a conversation, in OpenAI's form; null: use prompts
+  Json variables = Json::object();  // additional ones for the chat template
   bool add_generation_prompt = true;
   bool continue_last_message = false;  // the answer continues the last message
 
