@@ -29,7 +29,7 @@ constexpr wchar_t kReplacement = 0xFFFD;
 volatile std::sig_atomic_t screen_changed = 0;
 
 // Draws the prompt and the line where they are on the screen: EL_REFRESH begins where the cursor is. `prompt_columns`:
-// columns of the prompt. `to_end`: the cursor goes to the end of the line.
+// columns of the prompt. `to_end`: the cursor moves to the end of the line.
 void draw_again(EditLine* editor, size_t prompt_columns, bool to_end) {
   const LineInfoW* line = el_wline(editor);
   const size_t columns = terminal_columns(),
