@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "arguments.h"
+#include "chat_set.h"
+#include "chat_show.h"
+#include "hub/model_store.h"
 #include "input.h"
-#include "sampling/schema.h"
 #include "table_room.h"
 #include "terminal/display_width.h"
 
@@ -24,12 +26,6 @@ struct ChatCommand {
   Result<ChatStep> (*run)(ChatSession& session, const std::string& argument);
 };
 
-std::string trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
-}
-
 template <typename T>
 bool parse_whole(std::string_view text, T* out) {
   auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -42,15 +38,27 @@ Result<ChatStep> reset(ChatSession& session, const std::string&) {
   return ChatStep::handled;
 }
 
+// Returns true if a name could be meant as that of a model, as /save and /load of Ollama take it.
+bool could_be_model(const std::string& name) {
+  return name.find('/') == std::string::npos && !name.ends_with(".json") && is_model_name(name);
+}
+
 Result<ChatStep> save(ChatSession& session, const std::string& argument) {
   if (argument.empty()) return Error::user("/save: name a file, as in /save chat.json");
   MILLRACE_TRY_VOID(save_conversation(session.conversation, at_home(argument)));
-  fmt::print("Saved {} messages to {}.\n", session.conversation.messages().size(), argument);
+  fmt::print("Saved {} messages to {}{}.\n", session.conversation.messages().size(), argument,
+             could_be_model(argument) ? ", a file that /load reads; `millrace create` makes models" : "");
   return ChatStep::handled;
 }
 
 Result<ChatStep> load(ChatSession& session, const std::string& argument) {
   if (argument.empty()) return Error::user("/load: name a file, as in /load chat.json");
+  std::error_code unknown;
+  if (could_be_model(argument) && !std::filesystem::exists(argument, unknown))
+    return Error::user(
+        fmt::format("/load {0}: there is no such file. /load reads a conversation that /save wrote; "
+                    "another model needs a chat of its own: /bye, then `millrace run {0}`",
+                    argument));
   MILLRACE_TRY(session.conversation, load_conversation(at_home(argument)));
   fmt::print("Loaded {} messages from {}{}.\n", session.conversation.messages().size(), argument,
              session.conversation.ends_with("user") ? "; /regen answers the last one" : "");
@@ -68,56 +76,19 @@ Result<ChatStep> read_into_chat(ChatSession& session, const std::string& argumen
     return Error::user(fmt::format("/read {}: has {} bytes; at most {} are read", path, bytes, kMaxBytes));
   MILLRACE_TRY(std::string text, read_text_file(at_home(path)));
   while (text.ends_with('\n')) text.pop_back();
-  if (space != std::string::npos) text += "\n\n" + trimmed(std::string_view(argument).substr(space));
+  if (space != std::string::npos) text += "\n\n" + without_blanks(std::string_view(argument).substr(space));
   if (text.empty()) return Error::user(fmt::format("/read {}: is empty", path));
   MILLRACE_TRY_VOID(session.say(text));
   return ChatStep::handled;
 }
 
-// true, on, yes, 1 and their opposites.
-std::optional<bool> read_switch(const std::string& value) {
-  if (value == "on" || value == "true" || value == "yes" || value == "1") return true;
-  if (value == "off" || value == "false" || value == "no" || value == "0") return false;
-  return std::nullopt;
-}
-
-// The current value of options whose default a model's files can change; "": other options.
-std::string current_value(const SamplingOptions& options, const OptionSpec& spec) {
-  if (spec.name == "seed") return fmt::format("{}", options.seed);
-  if (spec.name == "temperature") return fmt::format("{}", options.temperature);
-  if (spec.name == "top_k") return fmt::format("{}", options.top_k);
-  if (spec.name == "top_p") return fmt::format("{}", options.top_p);
-  if (spec.name == "min_p") return fmt::format("{}", options.min_p);
-  if (spec.name == "repetition_penalty") return fmt::format("{}", options.repetition_penalty);
-  return {};
-}
-
-void list_settings(const ChatSession& session) {
-  const ChatSettings& settings = session.settings;
-  fmt::print("  {:<30} {}\n", "n", settings.max_tokens);
-  fmt::print("  {:<30} {}\n", "trim", settings.trim ? "on" : "off");
-  fmt::print("  {:<30} {}\n", "timings", settings.timings ? "on" : "off");
-  const size_t columns = terminal_columns();
-  print_fact("  system", session.conversation.system.empty() ? "(none)" : session.conversation.system, columns, 32);
-  for (const OptionSpec& spec : sampling_schema()) {
-    const std::string value = current_value(settings.sampling, spec);
-    if (!value.empty()) fmt::print("  {:<30} {}\n", spec.name, value);
-  }
-  fmt::print("Other sampling options and their defaults:\n");
-  for (const OptionSpec& spec : sampling_schema())
-    if (current_value(settings.sampling, spec).empty())
-      print_fact(fmt::format("  {:<30} {:<10}", spec.name, spec.default_value), spec.help, columns, 43);
-}
-
 Result<ChatStep> set(ChatSession& session, const std::string& argument) {
-  if (argument.empty()) {
-    list_settings(session);
-    return ChatStep::handled;
-  }
-  const size_t space = argument.find_first_of(" \t\n=");
-  const std::string name = argument.substr(0, space);
-  const std::string value = space == std::string::npos ? "" : trimmed(std::string_view(argument).substr(space + 1));
-  MILLRACE_TRY_VOID(set_chat_option(session, name, value));
+  MILLRACE_TRY_VOID(set_in_chat(session, argument));
+  return ChatStep::handled;
+}
+
+Result<ChatStep> show_model(ChatSession& session, const std::string& argument) {
+  MILLRACE_TRY_VOID(show_in_chat(session, argument));
   return ChatStep::handled;
 }
 
@@ -152,6 +123,7 @@ constexpr ChatCommand kCommands[] = {
     {"load", "FILE", "load a conversation from a file", load},
     {"read", "FILE [TEXT]", "send the text of a file, and TEXT after it", read_into_chat},
     {"set", "[NAME VALUE]", "set n, trim, timings, system, temp ...; without arguments, list them", set},
+    {"show", "[PART]", "show info, system, parameters, template or modelfile of the model", show_model},
     {"regen", "[SEED]", "generate the last answer again, with the next seed or SEED", regenerate},
     {"tokens", "", "show how much of the context is used", tokens},
     {"exit", "", "quit; also /quit, /bye and Ctrl-D", leave},
@@ -167,8 +139,9 @@ Result<ChatStep> help(ChatSession&, const std::string&) {
   for (const ChatCommand& command : kCommands)
     if (*command.help) print_fact(fmt::format("  /{} {}", command.name, command.arguments), command.help, columns, 22);
   print_wrapped(
-      "A line that ends in a backslash continues on the next line; a paste of several lines is one message; // begins "
-      "a "
+      "A line that ends in a backslash continues on the next line; \"\"\" begins a message of several lines and ends "
+      "it; a "
+      "paste of several lines is one message; // begins a "
       "message with a slash. Ctrl-C stops an answer, or clears the line.",
       columns);
   return ChatStep::handled;
@@ -201,42 +174,10 @@ Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text)
                                    name, suggestion(name, chat_command_names())));
   }
   const size_t end = text.find_first_of(" \t\n");
-  auto done = command->run(session, end == std::string::npos ? "" : trimmed(std::string_view(text).substr(end + 1)));
+  auto done =
+      command->run(session, end == std::string::npos ? "" : without_blanks(std::string_view(text).substr(end + 1)));
   std::fflush(stdout);
   return done;
-}
-
-Result<void> set_chat_option(ChatSession& session, std::string name, const std::string& value) {
-  std::ranges::replace(name, '-', '_');
-  if (name == "system") {
-    session.conversation.system = value;
-    return {};
-  }
-  if (value.empty())
-    return Error::user(fmt::format("{}: needs a value, as in /set temp 0.7; /set lists the options", name));
-  if (name == "n" || name == "max_tokens") {
-    int64_t count = 0;
-    if (!parse_whole(value, &count) || count < -1 || count > INT32_MAX) {
-      return Error::user(
-          fmt::format("n: must be a number of tokens, or -1 to generate until the context is full, got '{}'", value));
-    }
-    session.settings.max_tokens = count;
-    return {};
-  }
-  if (name == "trim" || name == "timings") {
-    const auto on = read_switch(value);
-    if (!on) return Error::user(fmt::format("{}: must be on or off, got '{}'", name, value));
-    (name == "trim" ? session.settings.trim : session.settings.timings) = *on;
-    return {};
-  }
-  if (name == "temp") name = "temperature";
-  if (name == "repeat_penalty") name = "repetition_penalty";
-  SamplingOptions changed = session.settings.sampling;
-  MILLRACE_TRY_VOID(set_sampling_option(changed, name, value));
-  MILLRACE_TRY_VOID(validate(changed, session.model().info().vocab));
-  session.settings.sampling = std::move(changed);
-  if (name == "seed") session.seed_was_set();
-  return {};
 }
 
 }  // namespace millrace

@@ -17,9 +17,6 @@ bool is_chat_command(std::string_view text);
 // Runs one command and prints to stdout. An error leaves the session unchanged.
 Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text);
 
-// Sets a sampling option, or the chat's own settings n, trim and system. Errors: user.
-Result<void> set_chat_option(ChatSession& session, std::string name, const std::string& value);
-
 // "/help", "/set" ...
 std::vector<std::string> chat_command_names();
 

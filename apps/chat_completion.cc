@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "chat_commands.h"
+#include "chat_set.h"
 #include "input.h"
-#include "sampling/schema.h"
 
 namespace millrace {
 namespace {
@@ -42,10 +42,10 @@ LineChoices complete_chat(const std::string& line) {
   if (space == std::string::npos) return {0, beginning_with(chat_command_names(), line)};
   const std::string command = line.substr(0, space), word = line.substr(space + 1);
   if (command == "/save" || command == "/load" || command == "/read") return {space + 1, paths_for(word)};
+  if (command == "/show")
+    return {space + 1, beginning_with({"info", "license", "modelfile", "parameters", "system", "template"}, word)};
   if (command != "/set" || word.find(' ') != std::string::npos) return {};
-  std::vector<std::string> names = {"n", "trim", "timings", "system", "temp"};
-  for (const OptionSpec& spec : sampling_schema()) names.push_back(spec.name);
-  return {space + 1, beginning_with(std::move(names), word)};
+  return {space + 1, beginning_with(chat_setting_names(), word)};
 }
 
 }  // namespace millrace

@@ -150,7 +150,8 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
     if (!event) continue;
     given.text += event->text;
     if (terminal) wrap.set_columns(terminal_columns());
-    if (!show(terminal ? wrap.add(without_controls(event->text)) : event->text)) stream->cancel();  // output is closed
+    const std::string text = terminal ? without_controls(event->text) : event->text;
+    if (!show(terminal && settings.wrap ? wrap.add(text) : text)) stream->cancel();  // the output is closed
     if (event->finish != FinishReason::none) show(wrap.finish());
     if (event->finish == FinishReason::error) return event->error;
     if (event->finish != FinishReason::none) {
@@ -171,7 +172,7 @@ void ChatSession::explain_truncation(int64_t prompt_tokens) const {
                "clears the conversation{}\n",
                prompt_tokens, last_timings_.generated_tokens, context(),
                settings.trim ? "" : ", /set trim on drops the oldest messages");
-  } else if (has_template()) {  // without a template, text has no natural end
+  } else {
     fmt::print(stderr, "millrace: the answer was truncated after n = {} tokens; /set n N allows more\n",
                settings.max_tokens);
   }

@@ -19,6 +19,10 @@ struct ChatSettings {
   bool trim = false;  // drop the oldest turns when the context is full
   std::vector<AdapterUse> adapters;
   bool timings = false;  // a line on stderr after each answer
+  bool wrap = true;      // break answers at words in a terminal
+  bool remember = true;  // messages go to the input history
+  std::string name;      // the model's name as the user typed it; "": its own name
+  std::string path;      // the model's file or folder, or the name of a built-in model
 };
 
 class ChatSession {
@@ -38,6 +42,7 @@ class ChatSession {
   Result<int64_t> count_tokens() const;
 
   const LanguageModel& model() const { return *model_; }
+  const std::string& shown_name() const { return settings.name.empty() ? model_->info().name : settings.name; }
   int64_t context() const { return engine_->context(); }
   bool has_template() const;
   const RequestTimings& last_timings() const { return last_timings_; }

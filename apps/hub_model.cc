@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 
 #include "arguments.h"
+#include "base/memory_accounts.h"
 #include "hub/short_names.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
@@ -66,15 +69,40 @@ Result<HubName> hub_name_of(const std::string& name) {
       bare.substr(0, 200), names_like(bare, all)));
 }
 
-Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) {
-  MILLRACE_TRY(const HubName hub, hub_name_of(name));
+namespace {
+
+// Downloads with a bar that shows bytes and their rate. `last`: out, what was there at the end.
+Result<PulledModel> pull_with_progress(const HubName& hub, PullOptions options, PullProgress* last) {
+  const auto begin = std::chrono::steady_clock::now();
   ProgressBar bar("downloading");
   options.progress = [&](const PullProgress& now) {
-    const double done = now.total > 0 ? static_cast<double>(now.bytes) / static_cast<double>(now.total) : 1;
-    bar.update(done, fmt::format("{:.0f} of {:.0f} MB", static_cast<double>(now.bytes) * 1e-6,
-                                 static_cast<double>(now.total) * 1e-6));
+    *last = now;
+    const auto part = [&](int64_t bytes) {
+      return now.total > 0 ? static_cast<double>(bytes) / static_cast<double>(now.total) : 1;
+    };
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double rate = seconds > 0 ? static_cast<double>(now.bytes - now.before) / seconds : 0;
+    bar.begin_at(part(now.before));
+    bar.update(part(now.bytes),
+               fmt::format("{} of {}, {:.1f} MB/s", format_bytes(now.bytes), format_bytes(now.total), rate * 1e-6));
   };
   return pull_model(hub, options);
+}
+
+}  // namespace
+
+Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) {
+  MILLRACE_TRY(const HubName hub, hub_name_of(name));
+  const InterruptsCaught caught;
+  options.shown_name = name;
+  options.cancelled = interrupted;
+  PullProgress last;
+  auto pulled = pull_with_progress(hub, std::move(options), &last);
+  if (pulled.ok() || pulled.error().kind != ErrorKind::cancelled) return pulled;
+  fmt::print(stderr, "millrace: {}: stopped{}; `millrace pull {}` continues\n", name,
+             last.total > 0 ? fmt::format(" with {} of {}", format_bytes(last.bytes), format_bytes(last.total)) : "",
+             name);
+  end_interrupted();
 }
 
 Result<LocalModel> find_local_model(const std::string& name) {

@@ -22,7 +22,8 @@ bool names_hub(const std::string& name);
 // "; did you mean llama3.1 or llama3.2?", or "". `all`: of short_names().
 std::string names_like(const std::string& name, const std::vector<ShortName>& all);
 
-// Downloads a model, with a progress bar on a terminal.
+// Downloads a model, with a progress bar on a terminal. Ctrl-C ends the process after one line: what has arrived stays,
+// and the next pull continues.
 Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options);
 
 // Returns true if a name is written as a path, so that it can be neither a name of the store nor of a hub.

@@ -1,12 +1,16 @@
 #include "interrupt.h"
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 
 #include "quiet_terminal.h"
 
 namespace millrace {
 namespace {
+
+constexpr int kInterruptedExit = 130;  // as shells report an end by SIGINT
 
 volatile std::sig_atomic_t pending = 0;
 
@@ -45,5 +49,18 @@ void catch_interrupts() {
 
 bool interrupted() { return pending != 0; }
 void clear_interrupt() { pending = 0; }
+
+void end_interrupted() {
+  std::fflush(stdout);
+  on_end(SIGINT);
+  std::_Exit(kInterruptedExit);  // the signal is blocked
+}
+
+InterruptsCaught::InterruptsCaught() {
+  sigaction(SIGINT, nullptr, &before_);
+  handle(SIGINT, on_interrupt, SA_RESTART);
+}
+
+InterruptsCaught::~InterruptsCaught() { sigaction(SIGINT, &before_, nullptr); }
 
 }  // namespace millrace

@@ -14,11 +14,13 @@
 #include <cwchar>
 
 #include "interrupt.h"
+#include "terminal/display_width.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kPollMs = 100;  // poll interval for a Ctrl-C between two reads
+constexpr int kPollMs = 100;     // poll interval for a Ctrl-C between two reads
+constexpr size_t kColumns = 80;  // of a terminal that does not know its width, as libedit assumes
 constexpr int kHistoryEntries = 1000;
 constexpr const char* kPasteOn = "\x1b[?2004h";
 constexpr const char* kPasteOff = "\x1b[?2004l";
@@ -26,8 +28,21 @@ constexpr wchar_t kReplacement = 0xFFFD;
 
 volatile std::sig_atomic_t screen_changed = 0;
 
+// Draws the prompt and the line where they are on the screen: EL_REFRESH begins where the cursor is. `prompt_columns`:
+// columns of the prompt. `to_end`: the cursor moves to the end of the line.
+void draw_again(EditLine* editor, size_t prompt_columns, bool to_end) {
+  const LineInfoW* line = el_wline(editor);
+  const size_t columns = terminal_columns(),
+               rows = rows_before({line->buffer, static_cast<size_t>(line->cursor - line->buffer)}, prompt_columns,
+                                  columns > 0 ? columns : kColumns);
+  if (rows > 0) std::fprintf(stdout, "\x1b[%zuA", rows);
+  std::fputs("\r\x1b[J", stdout);
+  if (to_end) el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
+  el_set(editor, EL_REFRESH);
+}
+
 // Waits for bytes on standard input; false on Ctrl-C.
-bool wait_for_input(EditLine* editor) {
+bool wait_for_input(EditLine* editor, size_t prompt_columns) {
   for (;;) {
     if (interrupted()) return false;
     if (editor && screen_changed) {  // window size changed, or back in the foreground
@@ -35,7 +50,7 @@ bool wait_for_input(EditLine* editor) {
       el_set(editor, EL_PREP_TERM, 0);  // libedit assumes that the terminal is unchanged
       el_set(editor, EL_PREP_TERM, 1);
       el_resize(editor);
-      el_set(editor, EL_REFRESH);
+      draw_again(editor, prompt_columns, false);
     }
     pollfd input{STDIN_FILENO, POLLIN, 0};
     if (poll(&input, 1, kPollMs) > 0) return true;
@@ -55,7 +70,7 @@ class PlainLines : public LineReader {
         return LineEnd::line;
       }
       searched_ = waiting_.size();
-      if (!wait_for_input(nullptr)) return LineEnd::interrupted;
+      if (!wait_for_input(nullptr, 0)) return LineEnd::interrupted;
       char chunk[4096];
       const ssize_t count = ::read(STDIN_FILENO, chunk, sizeof(chunk));
       if (count < 0 && errno == EINTR) continue;
@@ -160,11 +175,11 @@ void TerminalLines::bind_keys() {
 int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
   std::mbstate_t state{};
   for (;;) {
-    if (!wait_for_input(editor)) {
-      const LineInfoW* line = el_wline(editor);  // move the cursor to the end, so that output goes below
+    const size_t prompt_columns = std::strlen(self(editor).prompt_);
+    if (!wait_for_input(editor, prompt_columns)) {
+      const LineInfoW* line = el_wline(editor);
       self(editor).begun_ = line->lastchar != line->buffer;
-      el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
-      el_set(editor, EL_REFRESH);
+      draw_again(editor, prompt_columns, true);  // output goes below the line
       return -1;
     }
     char byte = 0;

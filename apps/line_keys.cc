@@ -1,5 +1,6 @@
 #include "line_keys.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -57,6 +58,32 @@ std::optional<size_t> find_entry(const std::vector<std::wstring>& lines, const s
 }
 
 }  // namespace
+
+size_t rows_before(std::wstring_view text, size_t prompt_columns, size_t columns) {
+  constexpr size_t kTab = 8, kControlColumns = 2;  // ^A
+  size_t rows = prompt_columns / columns, column = prompt_columns % columns;
+  for (const wchar_t c : text) {
+    if (c == L'\n') {
+      ++rows;
+      column = 0;
+      continue;
+    }
+    const int known = wcwidth(c);
+    const size_t width = c == L'\t'                 ? kTab - column % kTab
+                         : known >= 0               ? static_cast<size_t>(known)
+                         : c < L' ' || c == kDelete ? kControlColumns
+                                                    : fmt::format("\\U+{:04X}", static_cast<uint32_t>(c)).size();
+    if (column + width > columns) {  // a wide character is not divided
+      ++rows;
+      column = 0;
+    }
+    column += width;
+    if (column < columns) continue;
+    ++rows;
+    column -= columns;
+  }
+  return rows;
+}
 
 size_t cluster_after(std::wstring_view text, size_t at) {
   utf8proc_int32_t state = 0;

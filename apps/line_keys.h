@@ -22,6 +22,10 @@ using LineCompleter = std::function<LineChoices(const std::string& line)>;
 size_t cluster_before(std::wstring_view text, size_t at);
 size_t cluster_after(std::wstring_view text, size_t at);
 
+// Returns the rows that libedit fills before the cursor: 0 if the cursor is in the row where the prompt begins. `text`:
+// the line up to the cursor. `columns`: width of the terminal, at least 1.
+size_t rows_before(std::wstring_view text, size_t prompt_columns, size_t columns);
+
 // Functions for EL_ADDFN.
 unsigned char erase_cluster_before(EditLine* editor, int);
 unsigned char erase_cluster_after(EditLine* editor, int);

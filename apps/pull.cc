@@ -1,6 +1,8 @@
 // millrace pull: downloads a model from a hub into the cache shared with Hugging Face's tools.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "base/memory_accounts.h"
 #include "base/ordered_json.h"
 #include "command.h"
 #include "durations.h"
@@ -17,7 +19,8 @@ constexpr const char* kPullExamples = R"(Examples:
   millrace pull OWNER/NAME:file.gguf --revision v1.0
   millrace run -m hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 -p Hi    the same name works in every command
 
-Prints the path of the model. Interrupted downloads are resumed. Environment, with the meaning of Hugging Face's tools:
+Prints how the model is run, and into a pipe its path. A download that ends early, by Ctrl-C or otherwise, is continued by
+the next pull. Environment, with the meaning of Hugging Face's tools:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE; and SSL_CERT_FILE for a certificate authority.)";
 
 constexpr size_t kShortNameColumns = 20;  // columns of a name before its text
@@ -55,6 +58,17 @@ Result<int> list_short_names(bool json) {
   return 0;
 }
 
+// Prints how the model is run on a terminal, and its path into a pipe.
+void print_pulled(const PullFlags& flags, const PulledModel& pulled) {
+  if (isatty(STDOUT_FILENO) != 1) {
+    fmt::print("{}\n", pulled.path);
+    return;
+  }
+  const bool by_name = flags.options.cache.empty() && (names_hub(flags.name) || ModelStore().find(flags.name));
+  fmt::print("{} is {}on this machine ({}){}{}\n", flags.name, pulled.downloaded > 0 ? "" : "already ",
+             format_bytes(pulled.bytes), by_name ? "; millrace run " : ": ", by_name ? flags.name : pulled.path);
+}
+
 Result<int> pull(PullFlags flags) {
   if (flags.list && !flags.name.empty())
     return Error::user(fmt::format("pull: '{}' is not expected here: --list lists every name", flags.name));
@@ -64,7 +78,7 @@ Result<int> pull(PullFlags flags) {
   while (flags.options.endpoint.ends_with('/')) flags.options.endpoint.pop_back();
   MILLRACE_TRY(const PulledModel pulled, pull_with_bar(flags.name, flags.options));
   if (!flags.json) {
-    fmt::print("{}\n", pulled.path);
+    print_pulled(flags, pulled);
     return 0;
   }
   const nlohmann::ordered_json out = {{"path", pulled.path},

@@ -117,9 +117,10 @@ Result<int64_t> parse_bytes(std::string_view text) {
 
 std::string format_bytes(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
-  return bytes < 1'000'000       ? fmt::format("{:.1f} kB", value * 1e-3)
-         : bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", value * 1e-6)
-                                 : fmt::format("{:.2f} GB", value * 1e-9);
+  return bytes < 1'000'000           ? fmt::format("{:.1f} kB", value * 1e-3)
+         : bytes < 1'000'000'000     ? fmt::format("{:.1f} MB", value * 1e-6)
+         : bytes < 1'000'000'000'000 ? fmt::format("{:.2f} GB", value * 1e-9)
+                                     : fmt::format("{:.2f} TB", value * 1e-12);
 }
 
 }  // namespace millrace

@@ -17,6 +17,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 
@@ -31,6 +32,7 @@ using ErrorCode = boost::beast::error_code;
 using View = boost::beast::string_view;
 
 constexpr size_t kMaxHeaderBytes = 64 << 10;
+constexpr double kStopPollMs = 200;  // how often a wait asks whether the caller gives up
 
 // Passes the body to `body` as it arrives.
 class AnswerParser : public http::basic_parser<false> {
@@ -84,14 +86,14 @@ std::string tls_error() {
 // One connection; the destructor closes it.
 class Connection {
  public:
-  explicit Connection(const HubUrl& url) : url_(url) {}
+  Connection(const HubUrl& url, const HttpGet& get) : url_(url), get_(get) {}
   ~Connection() {
     tls_.reset();
     if (socket_ >= 0) ::close(socket_);
   }
   Connection(const Connection&) = delete;
 
-  Result<void> open(double timeout) {
+  Result<void> open() {
     addrinfo wish{}, *found = nullptr;
     wish.ai_socktype = SOCK_STREAM;
     if (const int failed = ::getaddrinfo(url_.host.c_str(), url_.port.c_str(), &wish, &found); failed != 0)
@@ -100,7 +102,7 @@ class Connection {
     std::string why = "no address";
     for (const addrinfo* address = found; address && socket_ < 0; address = address->ai_next) {
       socket_ = open_socket(address->ai_family, address->ai_socktype, address->ai_protocol);
-      if (socket_ < 0 || connected(*address, timeout, &why)) continue;
+      if (socket_ < 0 || connected(*address, &why)) continue;
       ::close(socket_);
       socket_ = -1;
     }
@@ -121,6 +123,8 @@ class Connection {
 
   // 0: the peer closed the connection.
   Result<size_t> receive(char* into, size_t size) {
+    const bool buffered = tls_ && SSL_pending(tls_.get()) > 0;
+    if (!buffered && !is_ready(POLLIN)) return lost("timed out").error();
     const ssize_t got = tls_ ? SSL_read(tls_.get(), into, static_cast<int>(size)) : ::recv(socket_, into, size, 0);
     if (got > 0) return static_cast<size_t>(got);
     if (!tls_)
@@ -134,13 +138,25 @@ class Connection {
  private:
   Result<void> lost(const std::string& why) const { return network_error(fmt::format("{}: {}", url_.origin(), why)); }
 
-  bool connected(const addrinfo& address, double timeout, std::string* why) {
+  // Waits until the socket can be read or written. Returns false if that takes longer than the limit, or if the caller
+  // gives up.
+  bool is_ready(short events) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(get_.timeout_seconds);
+    for (;;) {
+      const std::chrono::duration<double, std::milli> left = end - std::chrono::steady_clock::now();
+      if ((get_.stopped && get_.stopped()) || left.count() <= 0) return false;
+      pollfd ready{socket_, events, 0};
+      const int found = ::poll(&ready, 1, static_cast<int>(std::min(left.count() + 1, kStopPollMs)));
+      if (found > 0 || (found < 0 && errno != EINTR)) return true;
+    }
+  }
+
+  bool connected(const addrinfo& address, std::string* why) {
     if (::connect(socket_, address.ai_addr, address.ai_addrlen) != 0) {
-      pollfd ready{socket_, POLLOUT, 0};
       int failed = errno;
       if (failed == EINPROGRESS) {
         socklen_t size = sizeof(failed);
-        if (::poll(&ready, 1, static_cast<int>(timeout * 1000)) <= 0) {
+        if (!is_ready(POLLOUT)) {
           failed = ETIMEDOUT;
         } else {
           ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &failed, &size);
@@ -153,6 +169,7 @@ class Connection {
     }
     const int blocking = ::fcntl(socket_, F_GETFL) & ~O_NONBLOCK;
     ::fcntl(socket_, F_SETFL, blocking);
+    const double timeout = get_.timeout_seconds;
     const timeval limit{static_cast<time_t>(timeout),
                         static_cast<suseconds_t>((timeout - static_cast<double>(static_cast<time_t>(timeout))) * 1e6)};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -188,14 +205,15 @@ class Connection {
   }
 
   const HubUrl& url_;
+  const HttpGet& get_;
   int socket_ = -1;
   std::unique_ptr<SSL_CTX, FreeTls> context_;
   std::unique_ptr<SSL, FreeTls> tls_;
 };
 
 Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bearer) {
-  Connection connection(url);
-  MILLRACE_TRY_VOID(connection.open(get.timeout_seconds));
+  Connection connection(url, get);
+  MILLRACE_TRY_VOID(connection.open());
   const bool usual = url.port == (url.tls ? "443" : "80");
   const std::string host = url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
   std::string head = fmt::format(

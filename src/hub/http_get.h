@@ -40,6 +40,8 @@ struct HttpGet {
   std::string bearer;           // sent to the first host only, not to redirect targets
   double timeout_seconds = 30;  // maximum time without receiving a byte
   int most_redirects = 5;
+  // Returns true to give up while bytes are awaited; called several times a second; may be null.
+  std::function<bool()> stopped = {};
   // Receives the body in parts, but not the bodies of redirects. Returns false to stop and close the connection.
   std::function<bool(const HttpAnswer&, std::string_view)> body;
 };

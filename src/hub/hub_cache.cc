@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "base/publish.h"
 
@@ -17,6 +18,8 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr auto kLockPoll = std::chrono::milliseconds(100);
 
 fs::path home() {
   if (const std::string set = environment_text("HF_HOME"); !set.empty()) return set;
@@ -173,14 +176,17 @@ FileLock::~FileLock() {
   if (file_ >= 0) ::close(file_);
 }
 
-Result<FileLock> FileLock::take(const fs::path& path) {
+Result<FileLock> FileLock::take(const fs::path& path, const std::function<bool()>& stopped) {
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);
   FileLock lock;
   lock.file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock.file_ < 0) return failed_at(path, std::strerror(errno));
-  while (::flock(lock.file_, LOCK_EX) != 0)
-    if (errno != EINTR) return failed_at(path, std::strerror(errno));
+  while (::flock(lock.file_, stopped ? LOCK_EX | LOCK_NB : LOCK_EX) != 0) {
+    if (errno != EINTR && errno != EWOULDBLOCK) return failed_at(path, std::strerror(errno));
+    if (stopped && stopped()) return Error::cancelled(fmt::format("{}: the wait was stopped", path.string()));
+    if (stopped) std::this_thread::sleep_for(kLockPoll);
+  }
   return lock;
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -70,6 +71,7 @@ bool hub_offline();          // $HF_HUB_OFFLINE
 std::string hub_endpoint();  // $HF_ENDPOINT, or https://huggingface.co
 
 // An exclusive file lock (flock), which excludes other processes and other threads. take() waits for the lock.
+// `stopped`: returns true to give up, as error `cancelled`; called several times a second while it waits; may be null.
 class FileLock {
  public:
   FileLock() = default;
@@ -79,7 +81,7 @@ class FileLock {
     std::swap(file_, other.file_);
     return *this;
   }
-  static Result<FileLock> take(const std::filesystem::path& path);
+  static Result<FileLock> take(const std::filesystem::path& path, const std::function<bool()>& stopped = {});
 
  private:
   int file_ = -1;

@@ -31,6 +31,7 @@ PieceFile::PieceFile(PieceFile&& other) noexcept
       file_(std::move(other.file_)),
       piece_bytes_(other.piece_bytes_),
       complete_(std::move(other.complete_)),
+      arrived_(std::move(other.arrived_)),
       data_(std::exchange(other.data_, -1)),
       parts_(std::exchange(other.parts_, -1)) {}
 
@@ -46,17 +47,8 @@ Result<PieceFile> PieceFile::open(const fs::path& blob, const RemoteFile& file, 
   out.parts_ = ::open(with(blob, ".parts").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (out.parts_ < 0) return failed_at(with(blob, ".parts"));
   out.complete_.assign(static_cast<size_t>((file.size + piece_bytes - 1) / piece_bytes), '0');
-  std::vector<char> stored(sizeof(piece_bytes) + out.complete_.size() + 1);
-  struct stat data {};
-  const ssize_t got = ::pread(out.parts_, stored.data(), stored.size(), 0);
-  int64_t stored_piece_bytes = 0;
-  std::memcpy(&stored_piece_bytes, stored.data(), sizeof(stored_piece_bytes));
-  const bool resumable = got == static_cast<ssize_t>(stored.size() - 1) && stored_piece_bytes == piece_bytes &&
-                         ::fstat(out.data_, &data) == 0 && data.st_size == file.size;
-  if (resumable) {
-    std::copy(stored.begin() + sizeof(piece_bytes), stored.end() - 1, out.complete_.begin());
-    return out;
-  }
+  out.arrived_.assign(out.complete_.size(), 0);
+  if (out.read_parts()) return out;
   std::string fresh(reinterpret_cast<const char*>(&piece_bytes), sizeof(piece_bytes));
   fresh.append(out.complete_.begin(), out.complete_.end());
   if (::ftruncate(out.data_, 0) != 0 || ::ftruncate(out.data_, file.size) != 0)
@@ -67,7 +59,38 @@ Result<PieceFile> PieceFile::open(const fs::path& blob, const RemoteFile& file, 
   return out;
 }
 
+// Position in HASH.parts of the bytes that have arrived of a piece.
+int64_t PieceFile::arrived_at(int64_t piece) const {
+  return static_cast<int64_t>(sizeof(piece_bytes_)) + pieces() + piece * static_cast<int64_t>(sizeof(int64_t));
+}
+
+// Reads which pieces are there. Returns false if the files are not those of an earlier download in pieces of this size.
+bool PieceFile::read_parts() {
+  struct stat data {};
+  std::vector<char> stored(static_cast<size_t>(arrived_at(pieces())) + 1);
+  const ssize_t got = ::pread(parts_, stored.data(), stored.size(), 0);
+  int64_t piece_bytes = 0;
+  std::memcpy(&piece_bytes, stored.data(), sizeof(piece_bytes));
+  if (got < arrived_at(0) || got > arrived_at(pieces()) || piece_bytes != piece_bytes_ || ::fstat(data_, &data) != 0 ||
+      data.st_size != file_.size)
+    return false;
+  std::copy_n(stored.begin() + sizeof(piece_bytes), complete_.size(), complete_.begin());
+  for (int64_t piece = 0; piece < pieces() && arrived_at(piece + 1) <= got; ++piece) {
+    int64_t& bytes = arrived_[static_cast<size_t>(piece)];
+    std::memcpy(&bytes, stored.data() + arrived_at(piece), sizeof(bytes));
+    if (bytes < 0 || bytes > end_of(piece) - begin_of(piece)) bytes = 0;
+  }
+  return true;
+}
+
+int64_t PieceFile::stored_bytes(const fs::path& blob) {
+  constexpr int64_t kBlockBytes = 512;  // unit of st_blocks
+  struct stat data {};
+  return ::stat(with(blob, ".incomplete").c_str(), &data) == 0 ? static_cast<int64_t>(data.st_blocks) * kBlockBytes : 0;
+}
+
 Result<void> PieceFile::write(int64_t offset, std::string_view bytes) {
+  const int64_t piece = offset / piece_bytes_;
   while (!bytes.empty()) {
     const ssize_t wrote = ::pwrite(data_, bytes.data(), bytes.size(), offset);
     if (wrote < 0 && errno == EINTR) continue;
@@ -75,6 +98,9 @@ Result<void> PieceFile::write(int64_t offset, std::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(wrote));
     offset += wrote;
   }
+  const int64_t arrived = offset - begin_of(piece);
+  if (::pwrite(parts_, &arrived, sizeof(arrived), static_cast<off_t>(arrived_at(piece))) != sizeof(arrived))
+    return failed_at(with(blob_, ".parts"));
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/memory_accounts.h"
 #include "base/network_error.h"
 #include "base/start_thread.h"
 #include "hub/file_choice.h"
@@ -24,7 +25,12 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxListBytes = size_t{64} << 20;
 constexpr int64_t kSpareBytes = int64_t{64} << 20;  // of disk space to leave free
 
-std::string millions(int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
+// Returns the path, or the nearest folder above it that exists.
+fs::path existing(fs::path path) {
+  std::error_code ignored;
+  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path()) path = path.parent_path();
+  return path.empty() || !fs::exists(path, ignored) ? fs::path(".") : path;
+}
 
 // The error for the status of a request for `what`.
 Error refused(const HttpAnswer& answer, const std::string& what) {
@@ -93,8 +99,9 @@ class Pull {
     std::vector<RemoteFile> chosen;
     for (const RemoteFile& file : repository_.files)
       if (std::ranges::find(choice->files, file.name) != choice->files.end()) chosen.push_back(file);
+    MILLRACE_TRY_VOID(check_space(chosen));
     MILLRACE_TRY_VOID(plan(chosen));
-    const int64_t before = have_;
+    before_ = have_;
     MILLRACE_TRY_VOID(transfer());
     for (const RemoteFile& file : chosen)
       MILLRACE_TRY_VOID(cache_.link(name_.repository, repository_.commit, file.name, file.hash));
@@ -104,7 +111,7 @@ class Pull {
                        .commit = repository_.commit,
                        .files = choice->files,
                        .bytes = total_,
-                       .downloaded = total_ - before};
+                       .downloaded = total_ - before_};
   }
 
   Result<RemoteRepository> list() const {
@@ -112,15 +119,40 @@ class Pull {
                  parse_hub_url(fmt::format("{}/api/models/{}/revision/{}?blobs=true", options_.endpoint,
                                            name_.repository, in_url(options_.revision))));
     std::string text;
-    HttpGet get{.bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
+    HttpGet get{.bearer = options_.token, .timeout_seconds = options_.timeout_seconds, .stopped = options_.cancelled};
     get.body = [&](const HttpAnswer&, std::string_view bytes) {
       text += bytes;
       return text.size() <= kMaxListBytes;
     };
-    MILLRACE_TRY(const HttpAnswer answer, http_get(url, get));
-    if (answer.status != 200) return refused(answer, fmt::format("{} at {}", name_.repository, options_.revision));
+    const auto answer = http_get(url, get);
+    if (!answer.ok() && options_.cancelled && options_.cancelled()) return stopped_error();
+    if (!answer.ok()) return answer.error();
+    if (answer->status != 200) return refused(*answer, fmt::format("{} at {}", name_.repository, options_.revision));
     return parse_repository(text);
   }
+
+  bool is_complete(const RemoteFile& file) const {
+    std::error_code ignored;
+    const fs::path blob = cache_.blob(name_.repository, file.hash);
+    return fs::is_regular_file(blob, ignored) && static_cast<int64_t>(fs::file_size(blob, ignored)) == file.size;
+  }
+
+  // Refuses a download for which the disk has no room, before anything is created.
+  Result<void> check_space(const std::vector<RemoteFile>& files) const {
+    int64_t missing = 0;
+    for (const RemoteFile& file : files)
+      if (!is_complete(file))
+        missing += std::max<int64_t>(0, file.size - PieceFile::stored_bytes(cache_.blob(name_.repository, file.hash)));
+    std::error_code failed;
+    const auto space = fs::space(existing(cache_.repository(name_.repository)), failed);
+    const auto left = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
+    if (failed || missing == 0 || left >= missing + kSpareBytes) return {};
+    return Error::resource(fmt::format("{}: {} are still to be downloaded, but the disk has only {} left",
+                                       options_.shown_name.empty() ? name_.repository : options_.shown_name,
+                                       format_bytes(missing), format_bytes(left)));
+  }
+
+  static Error stopped_error() { return Error::cancelled("the download was stopped"); }
 
   // Locks missing files, in the same order in all processes to avoid deadlock, and resumes their partial downloads.
   Result<void> plan(std::vector<RemoteFile> files) {
@@ -131,31 +163,18 @@ class Pull {
     fs::create_directories(cache_.repository(name_.repository) / "blobs", failed);
     if (failed)
       return Error::resource(fmt::format("{}: {}", cache_.repository(name_.repository).string(), failed.message()));
-    const auto is_complete = [&](const RemoteFile& file) {
-      std::error_code ignored;
-      const fs::path blob = cache_.blob(name_.repository, file.hash);
-      return fs::is_regular_file(blob, ignored) && static_cast<int64_t>(fs::file_size(blob, ignored)) == file.size;
-    };
-    int64_t missing = 0;
     std::vector<Transfer> wanted;
     for (const RemoteFile& file : files) {
       total_ += file.size;
       if (!is_complete(file)) {
-        MILLRACE_TRY(FileLock lock, FileLock::take(cache_.lock_file(name_.repository, file.hash)));
+        MILLRACE_TRY(FileLock lock, FileLock::take(cache_.lock_file(name_.repository, file.hash), options_.cancelled));
         if (!is_complete(file)) {  // still missing after waiting for the lock
-          missing += file.size;
           wanted.push_back({.file = file, .lock = std::move(lock), .pieces = {}});
           continue;
         }
       }
       have_ += file.size;
     }
-    const auto space = fs::space(cache_.repository(name_.repository), failed);
-    if (!failed && wanted.size() > 0 &&
-        static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX)) < missing + kSpareBytes)
-      return Error::resource(fmt::format("{}: {} are still to be downloaded, but the disk has only {} left",
-                                         name_.repository, millions(missing),
-                                         millions(static_cast<int64_t>(space.available))));
     for (Transfer& one : wanted) {
       auto pieces = PieceFile::open(cache_.blob(name_.repository, one.file.hash), one.file, options_.piece_bytes);
       if (!pieces.ok()) return pieces.error();
@@ -165,6 +184,7 @@ class Pull {
         if (one.pieces->has(piece)) {
           have_ += one.pieces->end_of(piece) - one.pieces->begin_of(piece);
         } else {
+          have_ += one.pieces->arrived(piece);
           ++one.left;
           queue_.push_back({index, piece});
         }
@@ -195,13 +215,12 @@ class Pull {
       std::unique_lock lock(mutex_);
       while (running_ > 0) {
         wake_.wait_for(lock, std::chrono::milliseconds(200));
-        if (options_.progress) options_.progress({have_, total_});
-        if (!error_ && options_.cancelled && options_.cancelled())
-          error_ = Error::cancelled("the download was stopped");
+        if (options_.progress) options_.progress({have_, total_, before_});
+        if (!error_ && options_.cancelled && options_.cancelled()) error_ = stopped_error();
       }
     }
     for (std::thread& thread : threads) thread.join();
-    if (options_.progress && !error_) options_.progress({have_, total_});
+    if (options_.progress) options_.progress({have_, total_, before_});
     return error_ ? Result<void>(*error_) : Result<void>();
   }
 
@@ -237,13 +256,13 @@ class Pull {
 
   // Resumes after a lost connection; gives up after `attempts` attempts without progress.
   Result<void> fetch(Transfer& transfer, int64_t piece) {
-    int64_t at = transfer.pieces->begin_of(piece);
+    int64_t at = transfer.pieces->begin_of(piece) + transfer.pieces->arrived(piece);
     const int64_t end = transfer.pieces->end_of(piece);
+    if (at == end) return {};
     double wait = options_.wait_seconds;
     for (int attempt = 1;; ++attempt) {
       const int64_t before = at;
       auto tried = fetch_from(transfer, end, at);
-      have_ += at - before;
       if (at == end) return {};
       if (tried.ok()) tried = network_error(fmt::format("{}: the answer ended early", transfer.file.name));
       if (tried.error().kind != kNetworkError || stopped()) return tried;
@@ -261,7 +280,8 @@ class Pull {
                                                              repository_.commit, in_url(file.name))));
     HttpGet get{.headers = {{"Range", fmt::format("bytes={}-{}", at, end - 1)}},
                 .bearer = options_.token,
-                .timeout_seconds = options_.timeout_seconds};
+                .timeout_seconds = options_.timeout_seconds,
+                .stopped = [this] { return stopped(); }};
     Result<void> wrote;
     const int64_t first = at;
     int64_t skip = first;  // a server without range support sends the whole file
@@ -278,6 +298,7 @@ class Pull {
       wrote = transfer.pieces->write(at, bytes);
       if (!wrote.ok()) return false;
       at += static_cast<int64_t>(bytes.size());
+      have_ += static_cast<int64_t>(bytes.size());
       return at < end;
     };
     const auto answer = http_get(url, get);
@@ -296,6 +317,7 @@ class Pull {
   RemoteRepository repository_;
   std::vector<Transfer> transfers_;
   int64_t total_ = 0;
+  int64_t before_ = 0;  // bytes that were there when the transfer began
   std::atomic<int64_t> have_{0};
 
   std::mutex mutex_;  // guards the members below and Transfer::left

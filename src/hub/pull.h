@@ -11,11 +11,13 @@
 namespace millrace {
 
 struct PullProgress {
-  int64_t bytes = 0;  // bytes of the selected files that have been downloaded
-  int64_t total = 0;  // bytes of the selected files
+  int64_t bytes = 0;   // bytes of the selected files that have been downloaded
+  int64_t total = 0;   // bytes of the selected files
+  int64_t before = 0;  // bytes of them that were there before this download
 };
 
 struct PullOptions {
+  std::string shown_name = {};            // name of the model in messages; "": its repository
   std::string endpoint = hub_endpoint();  // "http://host:port" without a trailing '/'
   std::string token = hub_token();
   std::string revision = "main";  // branch, tag or commit

@@ -19,7 +19,9 @@ import sys
 import tempfile
 import termios
 import time
+import unicodedata
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import server_process  # noqa: E402
@@ -30,9 +32,68 @@ MODEL = os.path.join(FOLDER, "model.gguf")
 PATIENCE = 60
 
 
-def chat(script, *flags, model=MODEL):
-    done = subprocess.run([BINARY, "chat", "-m", model, "-t", "1", *flags], input=script.encode(), capture_output=True, timeout=PATIENCE, check=False)
+def chat(script, *flags, model=MODEL, folder=None):
+    done = subprocess.run([BINARY, "chat", "-m", model, "-t", "1", *flags], input=script.encode(), capture_output=True, timeout=PATIENCE, check=False, cwd=folder)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Screen:
+    """The rows that a terminal shows after what was written to it."""
+
+    def __init__(self, columns, text):
+        self.columns, self.cells, self.row, self.column = columns, [[]], 0, 0
+        for one in re.finditer(r"\x1b\[(\??)(\d*)[\d;]*([A-Za-z@])|\x1b[()]?.|[\s\S]", text):
+            if one[3] and not one[1]:
+                self.control(one[3], int(one[2] or 0))
+            elif one[0][0] != "\x1b":
+                self.put(one[0])
+
+    def here(self):
+        while len(self.cells) <= self.row:
+            self.cells.append([])
+        cells = self.cells[self.row]
+        cells.extend(" " * (self.column - len(cells)))
+        return cells
+
+    def put(self, character):
+        if character == "\n":
+            self.row += 1
+        elif character == "\r":
+            self.column = 0
+        elif character == "\b":
+            self.column = max(0, min(self.column, self.columns - 1) - 1)
+        elif character >= " ":
+            width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+            if self.column + width > self.columns:  # the row is full: the character begins the next one
+                self.row, self.column = self.row + 1, 0
+            self.here()[self.column:self.column + width] = [character, ""][:width]
+            self.column += width
+
+    def control(self, letter, count):
+        self.column = min(self.column, self.columns - 1) if letter in "ABCDGHPX@" else self.column
+        if letter == "A":
+            self.row = max(0, self.row - max(1, count))
+        elif letter == "B":
+            self.row += max(1, count)
+        elif letter == "C":
+            self.column = min(self.columns - 1, self.column + max(1, count))
+        elif letter == "D":
+            self.column = max(0, self.column - max(1, count))
+        elif letter == "G":
+            self.column = max(1, count) - 1
+        elif letter in "JK":
+            del self.here()[self.column:]
+            if letter == "J":
+                del self.cells[self.row + 1:]
+        elif letter == "P":
+            del self.here()[self.column:self.column + max(1, count)]
+        elif letter == "@":
+            self.here()[self.column:self.column] = " " * max(1, count)
+        elif letter not in "mhl":
+            raise ValueError(f"the screen does not know {letter!r}")
+
+    def rows(self):
+        return ["".join(cells).rstrip() for cells in self.cells]
 
 
 class Piped(unittest.TestCase):
@@ -101,6 +162,18 @@ class Piped(unittest.TestCase):
     def test_backslash_continues_a_line(self):
         self.assertEqual(self.saved("ab\\\ncd", "-n", "1")[0]["content"], "ab\ncd")
 
+    def test_three_quotes_enclose_a_message(self):
+        self.assertEqual(self.saved('"""\nWhat is\n38 + 96?\n"""', "-n", "1")[0]["content"], "What is\n38 + 96?")
+        self.assertEqual(self.saved('"""ab\n\ncd"""', "-n", "1")[0]["content"], "ab\n\ncd")
+        self.assertEqual(self.saved('"""ab"""', "-n", "1")[0]["content"], "ab")
+        self.assertEqual(self.saved('"""\n/help me\n"""', "-n", "1")[0]["content"], "/help me")
+        self.assertEqual(self.saved('/set system """\nbe\nkind"""\nab', "-n", "1")[0], {"role": "system", "content": "be\nkind"})
+        self.assertEqual(len(self.saved('""""""\nab', "-n", "1")), 2)  # an empty one is none
+        code, out, errors = chat('"""\nab', "-n", "4", "--logit-bias", "125:-inf")  # the end of the input closes it
+        self.assertEqual(code, 0, errors)
+        self.assertTrue(out)
+        self.assertIn('"""', chat("/help\n")[1])
+
     def test_two_slashes_begin_a_message(self):
         self.assertEqual(self.saved("//help me", "-n", "1")[0]["content"], "/help me")
 
@@ -162,6 +235,62 @@ class Piped(unittest.TestCase):
         for part in ("'warm'", "nonsense", "'x'", "top_p", "99999", "trim"):
             self.assertIn(part, errors)
         self.assertRegex(out, r"(?m)^ *temperature +0\.8")
+
+    def test_set_understands_ollama(self):
+        greedy = self.saved("ab", "-n", "8", "--temp", "0")
+        self.assertEqual(self.saved("/set parameter temperature 0\n/set parameter num_predict 8\nab"), greedy)
+        self.assertRegex(chat("/set verbose\nab\n", "-n", "1")[2], r"prompt \d+ tokens")
+        self.assertEqual(chat("/set verbose\n/set quiet\n/set nowordwrap\n/set wordwrap\n/set nohistory\n/set history\n/set noformat\n")[1:], ("", ""))
+        self.assertRegex(chat("/set parameter stop a \"b\"\n/set parameter repeat_last_n 7\n/set parameter\n")[1], r"(?m)^ *stop +a b$")
+        refused = {"parameter num_ctx 4096": "-c 4096", "parameter num_thread 2": "-t 2", "format json": "--json-object", "think": "template",
+                   "parameter": "", "nonsense 1": "unknown setting; /set lists them", "temperatur 1": "did you mean temperature?"}
+        for words, advice in refused.items():
+            code, _, errors = chat(f"/set {words}\n")
+            self.assertEqual(code, 0)
+            self.assertIn(advice, errors)
+            self.assertEqual(len(errors.splitlines()), 1 if advice else 0, errors)
+            self.assertNotIn("millrace techniques", errors)
+
+    def test_the_system_prompt_is_shown_and_cleared(self):
+        self.assertEqual(self.saved('/set system ""\nab', "-n", "1", "--system", "be brief")[0]["role"], "user")
+        self.assertEqual(self.saved('/set system "be kind"\nab', "-n", "1")[0]["content"], "be kind")
+        self.assertEqual(chat("/set system\n/show system\n", "--system", "be brief")[1], "be brief\nbe brief\n")
+        self.assertIn("no system prompt", chat("/set system\n")[1])
+
+    def test_show(self):
+        def shown(what, *flags, model=MODEL):
+            code, out, errors = chat(f"/show {what}\n", *flags, model=model)
+            self.assertEqual((code, errors), (0, ""))
+            return out
+        info = shown("info", "--system", "be brief", "-c", "100")
+        for fact in (r"architecture +llama", r"parameters +\d+\.\d M", r"context length +512, of which this chat has 100", r"embedding length +\d+", "be brief"):
+            self.assertRegex(info, fact)
+        with open(os.path.join(FOLDER, "tokenizer_config.json"), encoding="utf-8") as file:
+            self.assertEqual(shown("template").rstrip("\n"), json.load(file)["chat_template"].rstrip("\n"))
+        self.assertEqual(shown("modelfile").splitlines()[0], "FROM " + MODEL)
+        self.assertEqual(chat("/show modelfile\n", model="stories")[1].splitlines()[0], "FROM stories")
+        self.assertRegex(shown("parameters", "--top-k", "7", "-n", "9"), r"n +9\n[\s\S]*top_k +7\n")
+        self.assertIn("no license", shown("license"))
+        self.assertIn("/show template", shown(""))
+        self.assertIn("did you mean info?", chat("/show inf\n")[2])
+
+    def test_the_model_of_a_modelfile_is_shown(self):
+        with open(self.path("Modelfile"), "w", encoding="utf-8") as file:
+            file.write(f"FROM {MODEL}\nPARAMETER top_k 7\nSYSTEM You are a pirate.\nLICENSE free\n")
+        with unittest.mock.patch.dict(os.environ, MILLRACE_MODELS=self.path("models")):
+            subprocess.run([BINARY, "create", "pirate", "-f", self.path("Modelfile")], check=True, capture_output=True, timeout=PATIENCE)
+            code, out, errors = chat("/show info\n/show license\n/show modelfile\n/show parameters\n", model="pirate")
+        self.assertEqual((code, errors), (0, ""))
+        for part in (r"name +pirate\n", r"top_k +7\n", r"  System\n    You are a pirate\.\n", r"(?m)^free$", r"(?m)^PARAMETER top_k 7$", r"Of the model:\n  top_k +7\n"):
+            self.assertRegex(out, part)
+
+    def test_names_of_models_are_no_files(self):
+        code, out, errors = chat("ab\n/save mymodel\n/save talk.json\n/load llama3.2\n/load mymodel\n", "-n", "1", folder=self.folder)
+        self.assertEqual(code, 0)
+        self.assertIn("Saved 2 messages to mymodel, a file that /load reads; `millrace create` makes models.\n", out)
+        self.assertIn("Saved 2 messages to talk.json.\n", out)
+        self.assertIn("Loaded 2 messages from mymodel", out)
+        self.assertRegex(errors, r"/load llama3\.2: there is no such file.*`millrace run llama3\.2`")
 
     def test_read_and_switches(self):
         with open(self.path("a.txt"), "w", encoding="utf-8") as file:
@@ -234,6 +363,7 @@ class Piped(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertEqual(errors.count("no chat template"), 1)
         turns = self.saved("ab\ncd", "-n", "6", "--temp", "0", model=plain)
+        self.assertIn("truncated after n = 6", chat("ab\n", "-n", "6", "--logit-bias", "125:-inf", model=plain)[2])
         prompt = "ab" + turns[1]["content"] + "\ncd"
         done = subprocess.run([BINARY, "run", "-m", plain, "-t", "1", "-p", prompt, "-n", "6", "--temp", "0", "--json"], capture_output=True,
                               timeout=PATIENCE, check=True)
@@ -255,7 +385,7 @@ class Terminal(unittest.TestCase):
             if columns:
                 fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execve(BINARY, [BINARY, "chat", "-m", model, "-t", "1", *flags], environment)
-        self.pid, self.shown, self.code = pid, "", None
+        self.pid, self.shown, self.written, self.code = pid, "", "", None
         self.addCleanup(self.stop)
         self.wait_for("> ")
 
@@ -280,6 +410,10 @@ class Terminal(unittest.TestCase):
             if not data:
                 self.fail(f"waited for {pattern!r}, the screen shows {self.shown[-2000:]!r}")
             self.shown += data.decode(errors="replace")
+            self.written += data.decode(errors="replace")
+
+    def resize(self, columns):
+        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def say(self, text):
         self.type(text + "\r")
@@ -392,6 +526,68 @@ class Terminal(unittest.TestCase):
         self.say("whole")
         self.assertEqual(self.messages(), ["whole"])
         self.leave()
+
+    def test_the_first_line_names_the_model_as_it_was_typed(self):
+        self.start("-n", "1", model="stories")
+        self.assertRegex(self.written, r"stories, context \d+ tokens\. /help")
+        self.leave()
+
+    def test_the_first_line_says_that_there_is_a_system_prompt(self):
+        self.start("-n", "1", "--system", "be brief")
+        self.assertRegex(self.written, r"context 512 tokens, with a system prompt\. /help")
+        self.leave()
+
+    def test_set_says_what_is_set(self):
+        self.start("-n", "1")
+        for words, answer in (("parameter temperature 0", "Set temperature to 0."), ("n 3", "Set n to 3."), ("verbose", "Set timings to on."),
+                              ("system be kind", "Set the system prompt."), ('system ""', "Cleared the system prompt."), ("nohistory", "Set history to off.")):
+            self.type(f"/set {words}\r")
+            self.wait_for(re.escape(answer) + r"[\s\S]*> ")
+        self.say("not remembered")
+        self.type("\x1b[A")  # up
+        self.wait_for("nohistory")
+        self.type("\x15")
+        self.assertEqual(self.messages(), ["not remembered"])
+        self.leave()
+
+    def test_the_prompt_is_drawn_once(self):
+        """Ctrl-C in a line and at an empty prompt, and a window that changes its size."""
+        long = "a line that is longer than the window has columns, and so it fills more than two rows of it!!"
+        self.start("-n", "1", columns=40)
+        for text, keys in (("half a line", ""), (long, ""), (long, "\x01"), (long[:38], ""), ("\u4e2d" * 28 + "end", "\x1b[D\x1b[D")):
+            self.type(text)
+            self.wait_for(re.escape(text[-3:]))
+            self.type(keys + "\x03")
+            self.wait_for(r"\^C[\s\S]*\?2004h[\s\S]*> ")
+        self.type("again")
+        self.wait_for("again")
+        self.shown = ""
+        self.resize(60)
+        self.wait_for("again")
+        self.type("\x03")
+        self.wait_for(r"\^C[\s\S]*\?2004h[\s\S]*> ")
+        self.type("\x03")
+        self.wait_for(r"leaves the chat\.[\s\S]*> ")
+        rows = Screen(40, self.written).rows()
+        shown = "\n".join(rows[rows.index("> half a line^C"):])
+        self.assertEqual(shown.count(">"), 8, shown)
+        wrapped = ["> " + long[:38], long[38:78], long[78:] + "^C"]
+        self.assertEqual(shown.split("\n")[1:7], [row.rstrip() for row in wrapped * 2])
+        self.assertTrue(shown.endswith("> again^C\n> ^C\nCtrl-C again, Ctrl-D or /exit leaves the\n chat.\n>"), shown)
+        self.leave("\x03")
+
+    def test_the_prompt_is_drawn_once_after_a_resize_in_an_answer(self):
+        self.start("-n", "-1", "--logit-bias", "125:-inf", "-c", "30000", columns=80)
+        self.type("go on\r")
+        self.wait_for(r"\?2004l[^\x1b]{20}")  # the answer has begun
+        self.resize(60)
+        self.type("\x03")
+        self.wait_for(r"interrupted[\s\S]*\?2004h[\s\S]*> ")
+        self.type("x")
+        self.wait_for("x")
+        rows = Screen(80, self.written.split("millrace: interrupted")[-1]).rows()
+        self.assertEqual(rows[-1], "> x")
+        self.leave("\x7f\x04")
 
     def test_interrupt_at_an_empty_prompt_says_how_to_leave(self):
         self.start("-n", "1")

@@ -3,17 +3,25 @@
 Usage: pull_test.py MILLRACE SOURCE_DIR [unittest arguments]
 """
 
+import contextlib
+import fcntl
 import hashlib
 import http.server
 import json
 import os
 import pty
+import re
+import select
 import shutil
+import signal
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
+import time
 import unittest
 import unittest.mock
 import urllib.parse
@@ -37,10 +45,13 @@ class Hub:
         self.repository = "owner/name"
         self.names = {}            # listed under another name
         self.hashes = {}           # listed with another hash
+        self.sizes = {}            # listed with another size
         self.token = None          # required
         self.cut = 0               # answers that end after so many bytes, ...
         self.cuts = 0              # ... so many times
         self.ranges = True
+        self.hold = 0              # answers wait after so many bytes, ...
+        self.go_on = threading.Event()  # ... until this is set
         self.mirror = None         # redirects there
         self.seen = []             # (path, range, authorization)
         self.lock = threading.Lock()
@@ -68,6 +79,7 @@ class Hub:
         return self
 
     def __exit__(self, *_):
+        self.go_on.set()
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
@@ -75,9 +87,9 @@ class Hub:
     def list(self):
         siblings = []
         for name, data in self.files.items():
-            one = {"rfilename": self.names.get(name, name), "size": len(data), "blobId": git_hash(data)}
+            one = {"rfilename": self.names.get(name, name), "size": self.sizes.get(name, len(data)), "blobId": git_hash(data)}
             if name.endswith((".gguf", ".safetensors")):
-                one["lfs"] = {"sha256": self.hashes.get(name, hashlib.sha256(data).hexdigest()), "size": len(data)}
+                one["lfs"] = {"sha256": self.hashes.get(name, hashlib.sha256(data).hexdigest()), "size": one["size"]}
             siblings.append(one)
         return {"sha": self.commit, "siblings": siblings}
 
@@ -115,6 +127,10 @@ class Hub:
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         try:
+            if self.hold:
+                request.wfile.write(body[:self.hold])
+                self.go_on.wait(60)
+                body = body[self.hold:]
             request.wfile.write(body[:self.cut] if cut else body)
         except OSError:
             pass
@@ -150,6 +166,36 @@ class Pull(unittest.TestCase):
         finally:
             os.close(screen)
             os.close(terminal)
+
+    @contextlib.contextmanager
+    def on_terminal(self, hub, *arguments, columns=80):
+        """A command that a terminal of so many columns runs: the process, and wait_for(PATTERN), which returns the screen."""
+        screen, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([MILLRACE, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=self.environment(hub))
+        os.close(terminal)
+        shown = ""
+
+        def wait_for(pattern, seconds=60):
+            nonlocal shown
+            end = time.monotonic() + seconds
+            while not re.search(pattern, shown):
+                ready, _, _ = select.select([screen], [], [], max(0, end - time.monotonic()))
+                try:
+                    data = os.read(screen, 65536) if ready else b""
+                except OSError:  # the process has ended
+                    data = b""
+                if not data:
+                    self.fail(f"waited for {pattern!r}, the screen shows {shown[-2000:]!r}")
+                shown += data.decode(errors="replace")
+            return shown
+
+        try:
+            yield process, wait_for
+        finally:
+            process.kill()
+            process.wait()
+            os.close(screen)
 
     def pull(self, hub, *arguments, **environment):
         return subprocess.run([MILLRACE, "pull", *arguments, "--json"], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
@@ -311,6 +357,61 @@ class Pull(unittest.TestCase):
             self.assertEqual(got["downloaded_bytes"], 2 * PIECE)
             self.assertEqual(self.read(got["path"]), data)
             self.assertEqual(len(os.listdir(self.cache("blobs"))), 1)
+
+    def test_the_bar_counts_bytes_as_they_arrive(self):
+        data = os.urandom(1000000)
+        with Hub({"m.gguf": data}) as hub:
+            hub.hold = 400000
+            with self.on_terminal(hub, "pull", "owner/name") as (process, wait_for):
+                shown = wait_for(r" 40 %  \d+ s to go  400\.0 kB of 1\.0 MB, \d+\.\d MB/s")
+                self.assertLessEqual(max(len(re.sub(r"\x1b\[K", "", line)) for line in shown.split("\r")), 80)
+                hub.go_on.set()
+                wait_for(r"owner/name is on this machine \(1\.0 MB\); millrace run owner/name\r\n")
+                self.assertEqual(process.wait(60), 0)
+            with self.on_terminal(hub, "pull", "owner/name") as (process, wait_for):
+                wait_for(r"owner/name is already on this machine \(1\.0 MB\); millrace run owner/name\r\n")
+            with self.on_terminal(hub, "pull", "owner/name", "--cache-dir", self.folder.name + "/hub") as (process, wait_for):
+                wait_for(r"owner/name is already on this machine \(1\.0 MB\): /[\s\S]*m\.gguf\r\n")
+
+    def test_a_download_that_is_stopped_keeps_what_has_arrived(self):
+        data = os.urandom(PIECE + 1000000)
+        for how, code in ((signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)):
+            shutil.rmtree(self.folder.name + "/hub", ignore_errors=True)
+            with Hub({"m.gguf": data}) as hub:
+                hub.hold = 900000
+                with self.on_terminal(hub, "pull", "owner/name") as (process, wait_for):
+                    wait_for(r"1\.8 MB of 17\.8 MB")
+                    process.send_signal(how)
+                    if how == signal.SIGINT:
+                        wait_for(r"millrace: owner/name: stopped with 1\.8 MB of 17\.8 MB; `millrace pull owner/name` continues")
+                    self.assertEqual(process.wait(20), code)  # although the hub is still silent
+                hub.go_on.set()
+                hub.hold, hub.seen = 0, []
+                got = self.pulled(hub, "owner/name")
+                self.assertEqual(sorted(one[1] for one in hub.resolved()), ["bytes=%d-%d" % (PIECE + 900000, len(data) - 1), "bytes=900000-%d" % (PIECE - 1)])
+                self.assertEqual(got["downloaded_bytes"], len(data) - 1800000)
+                self.assertEqual(self.read(got["path"]), data)
+                self.assertEqual(os.listdir(self.cache("blobs")), [hashlib.sha256(data).hexdigest()])
+
+    def test_the_time_left_is_that_of_this_run(self):
+        data = os.urandom(1000000)
+        with Hub({"m.gguf": data}) as hub:
+            hub.hold = 900000
+            with self.on_terminal(hub, "pull", "owner/name") as (process, wait_for):
+                wait_for(r"900\.0 kB of 1\.0 MB")
+                process.kill()
+            hub.hold = 20000
+            with self.on_terminal(hub, "pull", "owner/name") as (process, wait_for):
+                wait_for(r" 92 %  ([4-9]|\d\d+) s to go", 10)  # the 900 kB of before would make it less than one
+
+    def test_a_disk_that_is_too_small_is_left_as_it_was(self):
+        with Hub({"m-Q4_K_M.gguf": self.model}) as hub:
+            hub.repository = "unsloth/Qwen3-0.6B-GGUF"
+            hub.sizes["m-Q4_K_M.gguf"] = 42520000000000
+            done = self.pull(hub, "qwen3:0.6b")
+            self.assertEqual(done.returncode, 5)
+            self.assertRegex(done.stderr, r"qwen3:0\.6b: 42\.52 TB are still to be downloaded, but the disk has only \d+\.\d+ [kMGT]B left")
+            self.assertEqual(os.listdir(self.folder.name), [])
 
     def test_a_server_without_ranges(self):
         data = os.urandom(PIECE + 5)
