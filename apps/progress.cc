@@ -34,7 +34,7 @@ std::string progress_line(const std::string& label, double fraction, double firs
   if (fraction - first > kKnown)
     texts += fmt::format("  {} to go", time_left(seconds / (fraction - first) * (1 - fraction)));
   if (!note.empty()) texts += "  " + note;
-  const size_t others = label.size() + texts.size() + 4;  // " []", and the cursor
+  const size_t others = label.size() + texts.size() + 6;  // " []", the cursor, and the "^C" of Ctrl-C
   size_t cells = kWidth;
   if (columns > 0) cells = others < columns ? std::min(kWidth, columns - others) : 0;
   if (cells < kMinWidth) return label + texts;
