@@ -24,7 +24,7 @@ struct RunFlags {
   std::string retrieve, retrieve_mode = "hybrid", retrieve_tenant;  // folder of an index; "": none
   int64_t retrieved = 4;                                            // passages
   std::vector<TokenId> prompt_tokens;
-  int64_t max_tokens = 256;  // of a text that is continued; answers to messages end by themselves
+  int64_t max_tokens = 256;  // the default for a text to continue: an answer to a message ends by itself
   int64_t min_tokens = 0;
   std::vector<std::string> stop;
   bool max_tokens_given = false, ignore_eos = false, json = false, no_special = false, no_display_prompt = false;
