@@ -33,7 +33,7 @@ Face folders on the CPU.
 
   millrace run qwen3:0.6b "Why is it so?"   answer a message
   millrace run qwen3:0.6b                   talk with the model
-  millrace run lab                          talk with a small model in the binary
+  millrace run lab                          talk with a model of the binary
   millrace serve                            serve models over HTTP, with a page
   millrace pull --list                      models to download, by short names
   millrace list                             models on this machine

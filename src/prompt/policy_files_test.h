@@ -21,7 +21,7 @@ struct GoldenPolicy {
 
   explicit GoldenPolicy(const std::string& source_dir)
       : path(source_dir + "/tests/golden/keep_policy/policy.safetensors") {
-    std::ifstream file(source_dir + "/tests/golden/keep_policy/expected.json");
+    std::ifstream file(source_dir + "/tests/golden/keep_policy/probabilities.json");
     expected = nlohmann::ordered_json::parse(file, nullptr, false);
     vectors = expected["vectors"].get<std::vector<std::vector<float>>>();
   }

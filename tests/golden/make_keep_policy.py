@@ -56,7 +56,7 @@ def main():
         assert min(values) < 0.3 and max(values) > 0.7, f"{name}: the probabilities are too alike to test anything"
     ROOT.mkdir(exist_ok=True)
     write_safetensors(ROOT / "policy.safetensors", weights)
-    write_json(ROOT / "expected.json", {"vectors": vectors, **expected})
+    write_json(ROOT / "probabilities.json", {"vectors": vectors, **expected})
 
 
 if __name__ == "__main__":
