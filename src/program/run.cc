@@ -43,7 +43,8 @@ struct ProgramRun::Branch {
   std::map<std::string, std::shared_ptr<Fork>, std::less<>> forks;
   std::vector<std::pair<const ProgramSteps*, size_t>> at;  // what is left to run, the innermost steps last
   std::weak_ptr<Branch> parent;
-  std::shared_ptr<Fork> of, awaited;
+  std::weak_ptr<Fork> of;  // the parent owns the fork, and the fork its branches
+  std::shared_ptr<Fork> awaited;
   uint64_t seed = 0, seed_step = 1;
 
   size_t bytes() const {
@@ -396,7 +397,7 @@ Result<void> ProgramRun::set(Branch& branch, const std::string& name, std::strin
 
 void ProgramRun::end_branch(const std::shared_ptr<Branch>& branch) {
   branch->forks.clear();
-  const auto fork = std::exchange(branch->of, nullptr);
+  const auto fork = branch->of.lock();
   const auto parent = branch->parent.lock();
   if (fork && --fork->open == 0 && parent && parent->awaited == fork) {
     parent->awaited = nullptr;
