@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "base/ordered_json.h"
 #include "command.h"
@@ -89,23 +90,44 @@ Result<void> forget_gone(DocumentIndex& index, const std::string& tenant, const 
   return {};
 }
 
+// Adds one file. One that was found in a folder and cannot be read as text is passed over, with a note.
+Result<void> add_file(DocumentIndex& index, TextVectors* vectors, const std::string& tenant, const FoundFile& file,
+                      bool named, AddCounts& counts) {
+  const auto pass_over = [&](const Error& why) -> Result<void> {
+    if (named) return why;
+    const bool says = why.message.starts_with(file.path);
+    fmt::print(stderr, "millrace: note: passed over: {}{}\n", says ? "" : file.path + ": ", why.message);
+    ++counts.skipped;
+    return {};
+  };
+  const auto bytes = read_document(file.path);
+  if (!bytes.ok()) return pass_over(bytes.error());
+  const auto outcome = index.add(tenant, file.path, file.kind, *bytes, vectors);
+  if (!outcome.ok() && outcome.error().kind == ErrorKind::unsupported) return pass_over(outcome.error());
+  if (!outcome.ok()) return outcome.error();
+  ++(*outcome == AddOutcome::added      ? counts.added
+     : *outcome == AddOutcome::replaced ? counts.replaced
+                                        : counts.unchanged);
+  return {};
+}
+
 Result<void> add_files(DocumentIndex& index, TextVectors* vectors, const IndexAddFlags& flags, AddCounts& counts) {
   std::vector<FoundFile> all;
+  std::set<std::string> named;
   for (const std::string& path : flags.paths) {
     MILLRACE_TRY(FoundFiles found, find_files(path));
     counts.skipped += found.skipped;
-    if (std::filesystem::is_directory(path))
+    if (std::filesystem::is_directory(path)) {
       MILLRACE_TRY_VOID(forget_gone(index, flags.tenant, path, found.files, counts));
+    } else {
+      for (const FoundFile& file : found.files) named.insert(file.path);
+    }
     all.insert(all.end(), found.files.begin(), found.files.end());
   }
   ProgressBar bar("indexing");
   for (size_t i = 0; i < all.size() && !interrupted(); ++i) {
     bar.update(static_cast<double>(i) / static_cast<double>(all.size()), fmt::format("{} of {}", i, all.size()));
-    MILLRACE_TRY(const std::string bytes, read_document(all[i].path));
-    MILLRACE_TRY(const AddOutcome outcome, index.add(flags.tenant, all[i].path, all[i].kind, bytes, vectors));
-    ++(outcome == AddOutcome::added      ? counts.added
-       : outcome == AddOutcome::replaced ? counts.replaced
-                                         : counts.unchanged);
+    MILLRACE_TRY_VOID(add_file(index, vectors, flags.tenant, all[i], named.contains(all[i].path), counts));
   }
   counts.interrupted = interrupted();
   return {};

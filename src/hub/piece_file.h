@@ -1,9 +1,8 @@
 // PieceFile: a partial download in the cache, whose pieces may arrive in any order:
 //
 //     HASH.incomplete   full size, with holes for missing pieces
-//     HASH.parts        the piece size (8 bytes, little-endian), then one byte per piece: '1' if complete; then, if
-//     pieces
-//                       have begun, 8 bytes per piece: the bytes that have arrived from its beginning on
+//     HASH.parts        the piece size (8 bytes, little-endian), then one byte per piece: '1' if complete. If pieces
+//                       have begun, 8 bytes per piece follow: the bytes that have arrived from its beginning on
 //
 // The caller must hold the file's lock (HubCache::lock_file()). Several threads may write pieces concurrently.
 #pragma once

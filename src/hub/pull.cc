@@ -216,7 +216,10 @@ class Pull {
       while (running_ > 0) {
         wake_.wait_for(lock, std::chrono::milliseconds(200));
         if (options_.progress) options_.progress({have_, total_, before_});
-        if (!error_ && options_.cancelled && options_.cancelled()) error_ = stopped_error();
+        if (!error_ && options_.cancelled && options_.cancelled()) {
+          error_ = stopped_error();
+          wake_.notify_all();
+        }
       }
     }
     for (std::thread& thread : threads) thread.join();

@@ -13,8 +13,8 @@ namespace {
 // What a step may read: the variables with a value, the generations with a score, and the forks that have begun.
 struct Scope {
   std::set<std::string, std::less<>> variables, scored;
-  std::map<std::string, Scope, std::less<>> forks;  // with what every one of its branches has set
-  std::set<std::string, std::less<>> joined;
+  std::map<std::string, Scope, std::less<>> forks;   // with what every one of its branches has set
+  std::set<std::string, std::less<>> joined, begun;  // begun: forks of these steps, and of the ifs among them
 };
 
 class ProgramChecker {
@@ -26,6 +26,9 @@ class ProgramChecker {
     for (size_t i = 0; i < steps.size(); ++i) {
       where_ = fmt::format("{}[{}]", where, i);
       if (++steps_ > limits_.steps) return wrong(fmt::format("the program has more than {} steps", limits_.steps));
+      executed_ += times;
+      if (executed_ > limits_.executed)
+        return wrong(fmt::format("the branches execute more than {} steps together", limits_.executed));
       deep_ = deep;
       times_ = times;
       MILLRACE_TRY_VOID(std::visit([&](const auto& step) { return one(step, scope); }, steps[i].what));
@@ -124,6 +127,9 @@ class ProgramChecker {
     const int64_t copies = !step.each.empty() ? step.most : repeats ? step.count : std::ssize(step.branches);
     if (copies < 1 || copies > limits_.branches)
       return wrong(fmt::format("fork: must have 1 to {} branches, got {}", limits_.branches, copies));
+    branches_ += times * copies;
+    if (branches_ > limits_.all_branches)
+      return wrong(fmt::format("the program has more than {} branches", limits_.all_branches));
     if (!step.each.empty()) {
       if (!scope.variables.contains(step.each))
         return wrong(fmt::format("each: '{}' is not set before this step", step.each));
@@ -143,6 +149,7 @@ class ProgramChecker {
     }
     where_ = where;
     common.forks.clear();
+    scope.begun.insert(step.name);
     scope.forks[step.name] = std::move(common);
     return {};
   }
@@ -185,15 +192,19 @@ class ProgramChecker {
     const std::string where = where_;
     Scope own = scope;
     own.forks.clear();  // the steps wait for their own forks only
+    own.begun.clear();
     MILLRACE_TRY_VOID(check(step.steps, where + ".steps", deep_, times_, own));
     where_ = where;
+    for (const std::string& name : own.begun)  // the steps may not run, and later ones would wait for another fork
+      if (scope.forks.contains(name)) return wrong(fmt::format("fork '{}' has been begun before the if", name));
+    scope.begun.merge(own.begun);
     std::erase_if(scope.scored, [&](const std::string& name) { return !own.scored.contains(name); });
     return {};
   }
 
   const ProgramLimits limits_;
   std::string where_;
-  int64_t deep_ = 0, times_ = 1, steps_ = 0;
+  int64_t deep_ = 0, times_ = 1, steps_ = 0, executed_ = 0, branches_ = 0;
   ProgramSize size_;
 };
 

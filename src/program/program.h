@@ -30,10 +30,12 @@ struct ProgramLimits {
   int64_t steps = 4096;                      // steps of all branches, as written
   int64_t forks_deep = 4;                    // forks inside of each other
   int64_t branches = 256;                    // branches of one fork
+  int64_t all_branches = 4096;               // branches of all forks
+  int64_t executed = int64_t{1} << 16;       // steps that all branches execute
   int64_t requests = 1024;                   // generations that a run may send, with one for each choice of a select
   int64_t tokens = int64_t{1} << 18;         // that all of these may generate
   int64_t text_bytes = int64_t{1} << 20;     // bytes of one branch with its messages, and of one variable
-  int64_t copied_bytes = int64_t{64} << 20;  // bytes of all prompts and of what branches begin with
+  int64_t copied_bytes = int64_t{64} << 20;  // bytes of all prompts, of branches' beginnings and of what steps write
 };
 
 struct ProgramMessage {

@@ -136,5 +136,40 @@ TEST(ProgramReader, LimitsHoldBeforeTheRun) {
             "steps[0].branches[0][0]: the program may generate more than 262144 tokens; lower max_tokens");
 }
 
+// The fork in the `if` would replace the one that the vote was checked with.
+TEST(ProgramChecker, AForkInAnIfHasANameOfItsOwn) {
+  const std::string fork = R"({"fork": "f", "count": 2, "steps": [{"set": "a", "value": "1"}]})";
+  const std::string other = R"({"fork": "NAME", "count": 2, "steps": [{"set": "b", "value": "2"}]})";
+  for (const std::string name : {"f", "g"}) {
+    std::string inner = other;
+    inner.replace(inner.find("NAME"), 4, name);
+    const auto program =
+        read_text(R"({"variables": {"x": "y"}, "steps": [)" + fork + R"(, {"if": "x", "is": "y", "steps": [)" + inner +
+                  R"(]}, {"vote": "v", "fork": "f", "of": "a"}]})");
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    const auto size = check_program(*program, {});
+    EXPECT_EQ(size.ok(), name == "g");
+    if (!size.ok())
+      EXPECT_NE(size.error().message.find("fork 'f' has been begun before the if"), std::string::npos)
+          << size.error().message;
+  }
+}
+
+// Small programs that would execute for minutes.
+TEST(ProgramChecker, BranchesAndStepsOfAllForksAreBounded) {
+  std::string wide = R"({"set": "a", "value": "1"})";
+  for (int i = 0; i < 3; ++i)
+    wide = R"({"fork": "f)" + std::to_string(i) + R"(", "count": 64, "steps": [)" + wide + "]}";
+  const auto forks = check_program(*read_text(R"({"steps": [)" + wide + "]}"), {});
+  ASSERT_FALSE(forks.ok());
+  EXPECT_NE(forks.error().message.find("more than 4096 branches"), std::string::npos) << forks.error().message;
+  std::string steps;
+  for (int i = 0; i < 400; ++i) steps += std::string(i > 0 ? "," : "") + R"({"set": "a", "value": "1"})";
+  const auto many =
+      check_program(*read_text(R"({"steps": [{"fork": "f", "count": 256, "steps": [)" + steps + "]}]}"), {});
+  ASSERT_FALSE(many.ok());
+  EXPECT_NE(many.error().message.find("execute more than 65536 steps"), std::string::npos) << many.error().message;
+}
+
 }  // namespace
 }  // namespace millrace

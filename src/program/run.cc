@@ -90,7 +90,7 @@ Result<std::shared_ptr<ProgramRun>> ProgramRun::start(Program program, const Pro
   root->variables.insert(run->program_.variables.begin(), run->program_.variables.end());
   root->seed = run->program_.seed;
   for (const ProgramMessage& message : run->program_.messages) {
-    MILLRACE_TRY(std::string content, with_values(message.content, root->variables));
+    MILLRACE_TRY(std::string content, with_values(message.content, root->variables, run->options_.limits.text_bytes));
     root->messages.push_back({message.role, std::move(content)});
   }
   root->at.emplace_back(&run->program_.steps, 0);
@@ -123,21 +123,21 @@ Result<bool> ProgramRun::run(const ProgramStep& step, const std::shared_ptr<Bran
 }
 
 Result<bool> ProgramRun::run(const TextStep& step, const std::shared_ptr<Branch>& branch) {
-  MILLRACE_TRY(const std::string text, with_values(step.text, branch->variables));
+  MILLRACE_TRY(const std::string text, written_by(step.text, branch->variables));
   MILLRACE_TRY_VOID(append(*branch, text));
   return true;
 }
 
 Result<bool> ProgramRun::run(const MessageStep& step, const std::shared_ptr<Branch>& branch) {
   if (!branch->text.empty()) branch->messages.push_back({"assistant", std::exchange(branch->text, {})});
-  MILLRACE_TRY(std::string content, with_values(step.message.content, branch->variables));
+  MILLRACE_TRY(std::string content, written_by(step.message.content, branch->variables));
   branch->messages.push_back({step.message.role, std::move(content)});
   MILLRACE_TRY_VOID(append(*branch, ""));
   return true;
 }
 
 Result<bool> ProgramRun::run(const SetStep& step, const std::shared_ptr<Branch>& branch) {
-  MILLRACE_TRY(std::string text, with_values(step.text, branch->variables));
+  MILLRACE_TRY(std::string text, written_by(step.text, branch->variables));
   MILLRACE_TRY_VOID(set(*branch, step.name, std::move(text)));
   branch->confidences.erase(step.name);
   return true;
@@ -271,7 +271,7 @@ bool ProgramRun::waits_for(const std::shared_ptr<Fork>& fork, Branch& branch) {
 Result<bool> ProgramRun::run(const JoinStep& step, const std::shared_ptr<Branch>& branch) {
   const auto fork = branch->forks.find(step.fork)->second;
   if (waits_for(fork, *branch)) return false;
-  MILLRACE_TRY(const std::string separator, with_values(step.separator, {}));
+  MILLRACE_TRY(const std::string separator, written_by(step.separator, {}));
   std::string joined;
   for (size_t i = 0; i < fork->branches.size(); ++i) {
     const Branch& child = *fork->branches[i];
@@ -279,9 +279,11 @@ Result<bool> ProgramRun::run(const JoinStep& step, const std::shared_ptr<Branch>
     if (step.text.empty()) {
       joined += child.written();
     } else {
-      MILLRACE_TRY(const std::string text, with_values(step.text, child.variables));
+      MILLRACE_TRY(const std::string text, written_by(step.text, child.variables));
       joined += text;
     }
+    if (std::ssize(joined) > options_.limits.text_bytes)
+      return Error::user(fmt::format("the text has more than {} bytes", options_.limits.text_bytes));
   }
   MILLRACE_TRY_VOID(set(*branch, step.fork, joined));
   if (step.append) MILLRACE_TRY_VOID(append(*branch, joined));
@@ -297,7 +299,9 @@ Result<bool> ProgramRun::run(const VoteStep& step, const std::shared_ptr<Branch>
   };
   std::vector<Votes> votes;  // in the order of these branches
   for (const auto& child : fork->branches) {
-    const std::string& whole = child->variables.find(step.of)->second;
+    const auto found = child->variables.find(step.of);
+    if (found == child->variables.end()) return Error::user(fmt::format("'{}' is not set in every branch", step.of));
+    const std::string& whole = found->second;
     std::string part = voted_part(whole, step.after);
     auto same = std::ranges::find(votes, part, &Votes::part);
     if (same == votes.end()) same = votes.insert(votes.end(), {std::move(part), whole, 0});
@@ -313,6 +317,9 @@ Result<bool> ProgramRun::run(const BestStep& step, const std::shared_ptr<Branch>
   const auto fork = branch->forks.find(step.fork)->second;
   if (waits_for(fork, *branch)) return false;
   const Branch* best = nullptr;
+  for (const auto& child : fork->branches)
+    if (!child->confidences.contains(step.of) || !child->variables.contains(step.of))
+      return Error::user(fmt::format("'{}' has no score in every branch", step.of));
   const auto confidence = [&](const Branch& child) { return child.confidences.find(step.of)->second; };
   for (const auto& child : fork->branches)
     if (!best || confidence(*child) > confidence(*best)) best = child.get();
@@ -368,6 +375,12 @@ void ProgramRun::add(const GenerationOutcome& outcome, StepReport& report) {
   report.generated_tokens += outcome.generated_tokens;
 }
 
+Result<std::string> ProgramRun::written_by(const std::string& text, const ProgramVariables& variables) {
+  MILLRACE_TRY(std::string out, with_values(text, variables, options_.limits.text_bytes));
+  MILLRACE_TRY_VOID(copies(out.size()));
+  return out;
+}
+
 Result<void> ProgramRun::copies(size_t bytes) {
   copied_bytes_ += static_cast<int64_t>(bytes);
   if (copied_bytes_ <= options_.limits.copied_bytes) return {};
@@ -406,7 +419,7 @@ void ProgramRun::end_branch(const std::shared_ptr<Branch>& branch) {
   if (--open_branches_ > 0 || over_) return;
   result_.text = root_->text;
   if (!program_.output.empty()) {
-    auto text = with_values(program_.output, root_->variables);
+    auto text = written_by(program_.output, root_->variables);
     if (!text.ok()) return fail(*root_, text.error());
     result_.text = std::move(*text);
   }

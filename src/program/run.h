@@ -98,6 +98,7 @@ class ProgramRun : public std::enable_shared_from_this<ProgramRun> {
   Result<void> copies(size_t bytes);
   void report(StepReport report);
   void end_select(const std::shared_ptr<Branch>& branch, const std::shared_ptr<Choosing>& choosing);
+  Result<std::string> written_by(const std::string& text, const ProgramVariables& variables);
   Result<void> append(Branch& branch, const std::string& text) const;
   Result<void> set(Branch& branch, const std::string& name, std::string value) const;
   void end_branch(const std::shared_ptr<Branch>& branch);

@@ -299,5 +299,27 @@ TEST(ProgramRun, GrowingTextsAreRefused) {
             "the program's branches and prompts have more than 5000 bytes together");
 }
 
+// A text of many names is refused before it exists, and so are its relatives.
+TEST(ProgramRun, TextsAreRefusedBeforeTheyAreMade) {
+  ScriptedGenerator model(by_length);
+  const std::string long_value(1 << 20, 'x');
+  for (const std::string step : {"text", "join", "output", "set"}) {
+    std::string names;
+    for (int i = 0; i < 20000; ++i) names += "{x}";
+    ProgramBuilder build;
+    build.variable("x", long_value);
+    if (step == "text") build.text(names);
+    if (step == "set") build.set("y", names);
+    if (step == "join")
+      build.fork("f", 200, [](ProgramBuilder& branch) { branch.set("y", "1"); }).join("f", "{x}", " ");
+    Program program = build.take();
+    if (step == "output") program.output = names;
+    if (program.steps.empty()) program.steps.push_back({TextStep{"a"}});
+    const auto result = run_scripted(std::move(program), model);
+    EXPECT_FALSE(result.ok()) << step;
+    if (!result.ok()) EXPECT_NE(result.error().message.find("bytes"), std::string::npos) << result.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

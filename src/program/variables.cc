@@ -59,13 +59,15 @@ Result<std::vector<std::string>> names_in(std::string_view text) {
   return out;
 }
 
-Result<std::string> with_values(std::string_view text, const ProgramVariables& variables) {
+Result<std::string> with_values(std::string_view text, const ProgramVariables& variables, int64_t most) {
   std::string out;
   MILLRACE_TRY_VOID(walk(
       text, [&](std::string_view part) { out += part; },
       [&](std::string_view name) -> Result<void> {
         const auto found = variables.find(name);
         if (found == variables.end()) return Error::user(fmt::format("{{{}}}: has no value", name));
+        if (std::ssize(out) + std::ssize(found->second) > most)
+          return Error::user(fmt::format("the text has more than {} bytes", most));
         out += found->second;
         return {};
       }));

@@ -19,9 +19,9 @@ bool is_variable_name(std::string_view name);
 // Returns the names that the text contains, in order. Errors: user (a brace that is neither doubled nor around a name).
 Result<std::vector<std::string>> names_in(std::string_view text);
 
-// Returns the text with values in place of the names. Values are not searched for names. Errors: user (as names_in(),
-// or a variable that has no value).
-Result<std::string> with_values(std::string_view text, const ProgramVariables& variables);
+// Returns the text with values in place of the names. Values are not searched for names. Errors: user (as names_in(), a
+// variable that has no value, or a result of more than `most` bytes).
+Result<std::string> with_values(std::string_view text, const ProgramVariables& variables, int64_t most);
 
 // Returns `text` as a text whose value is itself: every brace is doubled.
 std::string escaped(std::string_view text);

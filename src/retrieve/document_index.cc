@@ -47,10 +47,7 @@ Result<void> check_request(const SearchRequest& request) {
     return Error::user(fmt::format("k: must be 1 to {}, not {}", kMaxSearchResults, request.k));
   if (request.effort < 1 || request.effort > kMaxSearchEffort)
     return Error::user(fmt::format("effort: must be 1 to {}, not {}", kMaxSearchEffort, request.effort));
-  if (std::ssize(request.question) > kMaxQuestionBytes)
-    return Error::user(
-        fmt::format("question: has {} bytes, at most {} are searched for", request.question.size(), kMaxQuestionBytes));
-  return {};
+  return DocumentIndex::check_question(request.question);
 }
 
 // Returns the texts that are embedded: each chunk below its heading.
@@ -69,6 +66,12 @@ Error with_path(const std::string& path, const Error& error) {
 }
 
 }  // namespace
+
+Result<void> DocumentIndex::check_question(std::string_view question) {
+  if (std::ssize(question) <= kMaxQuestionBytes) return {};
+  return Error::user(
+      fmt::format("question: has {} bytes, at most {} are searched for", question.size(), kMaxQuestionBytes));
+}
 
 std::optional<SearchMode> find_search_mode(std::string_view name) {
   if (name == "hybrid") return SearchMode::hybrid;

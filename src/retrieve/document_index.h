@@ -86,6 +86,8 @@ class DocumentIndex {
 
   // Errors: user (bounds of the request, a vector of another width), those of the store.
   Result<std::vector<SearchHit>> search(const SearchRequest& request) const;
+  // Errors: user (a question that search() refuses for its length).
+  static Result<void> check_question(std::string_view question);
   Result<IndexStats> stats() const;
   // Compares the parts of the index with each other. Errors: corrupt.
   Result<void> check() const;

@@ -16,7 +16,7 @@ bool is_hidden_file(const fs::path& path) { return path.filename().string().star
 Result<FoundFiles> find_in_folder(const std::string& path, int64_t most) {
   FoundFiles out;
   std::error_code error;
-  fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error);
+  fs::recursive_directory_iterator at(path, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     std::error_code ignored;
     if (is_hidden_file(at->path())) {

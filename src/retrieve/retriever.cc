@@ -19,6 +19,7 @@ Result<std::unique_ptr<Retriever>> Retriever::create(std::unique_ptr<DocumentInd
 }
 
 Result<std::vector<SearchHit>> Retriever::find(const RetrievalRequest& request) const {
+  MILLRACE_TRY_VOID(DocumentIndex::check_question(request.question));
   SearchRequest search;
   search.question = request.question;
   search.tenants = request.tenants;

@@ -78,6 +78,7 @@ class BlockFrameReader {
  public:
   // `max_image`: the longest image that is accepted, in bytes. No longer body is waited for.
   explicit BlockFrameReader(uint64_t max_image) : max_image_(max_image) {}
+  void accept_images(uint64_t max_image) { max_image_ = max_image; }
 
   void push(std::string_view bytes);
   // Memory for at least `bytes` received bytes; taken() says how many of them there are.

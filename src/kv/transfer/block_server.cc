@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "base/network_error.h"
@@ -68,11 +69,7 @@ std::string transfer_socket_path(int port) {
 class BlockServer::Connection {
  public:
   Connection(BlockShelf& shelf, const Options& options, int socket, bool local)
-      : shelf_(shelf),
-        options_(options),
-        socket_(socket),
-        local_(local),
-        reader_(std::min<uint64_t>(kMaxPutBytes, shelf.memory_bytes())) {}
+      : shelf_(shelf), options_(options), socket_(socket), local_(local), reader_(0) {}  // no image before the greeting
   ~Connection() {
     if (lease_ != 0) shelf_.end(lease_);
     ::close(socket_);
@@ -133,11 +130,12 @@ class BlockServer::Connection {
   void greet(const BlockFrame& hello) {
     if (hello.kind != Kind::hello || !same_token(hello.body, options_.token)) {
       reply(Kind::refused, hello, "another cluster's key");
+      closed_ = true;  // first, because send() takes the frames that follow
       send();
-      closed_ = true;
       return;
     }
     greeted_ = true;
+    reader_.accept_images(std::min<uint64_t>(kMaxPutBytes, shelf_.memory_bytes()));
     if (options_.open_reads) lease_ = shelf_.open_lease();
     const uint64_t memory = local_ ? shelf_.memory_bytes() : 0;
     reply(Kind::welcome, hello, {reinterpret_cast<const char*>(&memory), sizeof memory});
@@ -269,7 +267,10 @@ void BlockServer::loop() {
     for (size_t listening = 1; listening <= 2; ++listening) {
       if (!(ready[listening].revents & POLLIN)) continue;
       const int made = ::accept(ready[listening].fd, nullptr, nullptr);
-      if (made < 0) continue;
+      if (made < 0) {
+        if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        continue;
+      }
       const int on = 1;
       if (listening == 1) ::setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       ::fcntl(made, F_SETFL, O_NONBLOCK);

@@ -158,19 +158,36 @@ bool BlockShelf::holds(const ShelfBlock& block) const {
 // ---- Leases -----------------------------------------------------------------------------------------------------
 
 void BlockShelf::hold_entry(Lease& lease, const ShelfBlock& block, Entry& entry) {
-  if (!lease.held.insert(block).second || entry.holds++ > 0) return;
+  if (lease.every && lease.held.empty()) lease.until = lease_end();
+  if (!lease.held.insert_or_assign(block, lease_end()).second || entry.holds++ > 0) return;
   stats_.held += entry.bytes;
   stats_.idle -= entry.bytes;
 }
 
+void BlockShelf::let_go(const ShelfBlock& block) {
+  Entry& entry = entries_.find(block)->second;
+  if (--entry.holds > 0) return;
+  stats_.held -= entry.bytes;
+  stats_.idle += entry.bytes;
+}
+
 void BlockShelf::release(Lease& lease) {
-  for (const ShelfBlock& block : lease.held) {
-    Entry& entry = entries_.find(block)->second;
-    if (--entry.holds > 0) continue;
-    stats_.held -= entry.bytes;
-    stats_.idle += entry.bytes;
-  }
+  for (const auto& [block, until] : lease.held) let_go(block);
   lease.held.clear();
+}
+
+// Lets the blocks go whose time is over.
+void BlockShelf::release_late(Lease& lease, Clock::time_point now) {
+  lease.until = Clock::time_point::max();
+  for (auto one = lease.held.begin(); one != lease.held.end();) {
+    if (one->second > now) {
+      lease.until = std::min(lease.until, one->second);
+      ++one;
+      continue;
+    }
+    let_go(one->first);
+    one = lease.held.erase(one);
+  }
 }
 
 void BlockShelf::expire() {
@@ -178,6 +195,10 @@ void BlockShelf::expire() {
   for (auto one = leases_.begin(); one != leases_.end();) {
     if (one->second.until > now) {
       ++one;
+      continue;
+    }
+    if (one->second.every) {
+      release_late((one++)->second, now);
       continue;
     }
     ++stats_.expired_leases;
@@ -219,7 +240,7 @@ BlockShelf::Entry* BlockShelf::covered(uint64_t lease, const ShelfBlock& block) 
     ++stats_.refused_reads;
     return nullptr;
   }
-  given->until = lease_end();
+  if (!given->every) given->until = lease_end();
   hold_entry(*given, block, entry->second);
   order_.splice(order_.end(), order_, entry->second.place);
   return &entry->second;
@@ -245,11 +266,7 @@ void BlockShelf::done(uint64_t lease, const ShelfBlock& block) {
   std::lock_guard lock(mutex_);
   const auto found = leases_.find(lease);
   if (found == leases_.end()) return;
-  if (found->second.held.erase(block) == 0) return;
-  Entry& entry = entries_.find(block)->second;
-  if (--entry.holds > 0) return;
-  stats_.held -= entry.bytes;
-  stats_.idle += entry.bytes;
+  if (found->second.held.erase(block) > 0) let_go(block);
 }
 
 void BlockShelf::end(uint64_t lease) {

@@ -66,7 +66,8 @@ class BlockShelf {
   // Begins a lease on blocks with these keys, and on pieces of the states behind them: those that are there are held.
   // Returns its number, which is hard to guess.
   uint64_t lease(std::span<const PrefixKey> keys);
-  // Begins a lease without blocks, for a reader that may read every block.
+  // Begins a lease without blocks, for a reader that may read every block. It ends with end(); each block that it holds
+  // is held for the time of a lease since it was asked for last.
   uint64_t open_lease();
   // Returns true if the block is there and the lease covers it. It is held from now on, and the lease renewed.
   bool hold(uint64_t lease, const ShelfBlock& block);
@@ -94,10 +95,10 @@ class BlockShelf {
     std::list<ShelfBlock>::iterator place;
   };
   struct Lease {
-    bool every = false;                                 // may read every block
-    std::unordered_set<PrefixKey, PrefixKeyHash> keys;  // that it covers
-    std::unordered_set<ShelfBlock, BlockHash> held;
-    Clock::time_point until;
+    bool every = false;                                                 // may read every block
+    std::unordered_set<PrefixKey, PrefixKeyHash> keys;                  // that it covers
+    std::unordered_map<ShelfBlock, Clock::time_point, BlockHash> held;  // and until when
+    Clock::time_point until;  // when it ends, or with `every` when the first of its blocks is let go
   };
   explicit BlockShelf(const Options& options) : options_(options) {}
   Result<void> map();
@@ -109,7 +110,9 @@ class BlockShelf {
   void erase(const ShelfBlock& block);
   Entry* covered(uint64_t lease, const ShelfBlock& block);
   void hold_entry(Lease& lease, const ShelfBlock& block, Entry& entry);
+  void let_go(const ShelfBlock& block);
   void release(Lease& lease);
+  void release_late(Lease& lease, Clock::time_point now);
   void expire();
   Clock::time_point lease_end() const;
 

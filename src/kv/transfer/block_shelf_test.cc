@@ -110,6 +110,30 @@ TEST_F(Shelf, ALeaseEndsByTimeAndReadingRenewsIt) {
   expect_balance();
 }
 
+// A reader of every block may be silent for longer than a lease, and blocks that it asked for and did not read are let
+// go although it reads others.
+TEST_F(Shelf, AReaderOfEveryBlockHoldsEachForATime) {
+  open(1 << 20, 1, 0.1);
+  const uint64_t lease = shelf_->open_lease();
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  EXPECT_FALSE(shelf_->hold(lease, block(1))) << "it is not there yet";
+  for (uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(put(i));
+  EXPECT_TRUE(shelf_->hold(lease, block(1)));
+  EXPECT_EQ(shelf_->stats().held, kShelfImage);
+  for (int i = 0; i < 8; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(read(lease, 2)) << i;
+    shelf_->done(lease, block(2));
+  }
+  EXPECT_EQ(shelf_->stats().held, 0) << "block 1 was asked for and not read";
+  EXPECT_EQ(shelf_->stats().leases, 1);
+  EXPECT_TRUE(read(lease, 3));
+  expect_balance();
+  shelf_->end(lease);
+  EXPECT_EQ(shelf_->stats().leases, 0);
+  EXPECT_EQ(shelf_->stats().held, 0);
+}
+
 TEST_F(Shelf, ATenantTakesNoMoreThanItsShare) {
   open(10 * kShelfImage, 0.5);
   for (uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(put(i, 1, 11));
