@@ -97,7 +97,7 @@ class BlockShelf {
   struct Lease {
     bool every = false;                                                 // may read every block
     std::unordered_set<PrefixKey, PrefixKeyHash> keys;                  // that it covers
-    std::unordered_map<ShelfBlock, Clock::time_point, BlockHash> held;  // and until when
+    std::unordered_map<ShelfBlock, Clock::time_point, BlockHash> held;  // with the ends of their times
     Clock::time_point until;  // when it ends, or with `every` when the first of its blocks is let go
   };
   explicit BlockShelf(const Options& options) : options_(options) {}
