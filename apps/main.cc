@@ -27,7 +27,7 @@ namespace {
 
 int last_exit_code = 0;
 
-// What the program prints without arguments: no more than a screen of 24 lines.
+// The program prints this without arguments. It fits a screen of 24 lines.
 constexpr const char* kStart = R"(millrace: an LLM inference engine. One binary; runs GGUF files and Hugging
 Face folders on the CPU.
 

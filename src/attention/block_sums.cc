@@ -80,7 +80,7 @@ class SumFinding {
     const StoredSums earlier = stored(own_ - 1);
     if (earlier.present() != 1) return;
     for (const BlockSum& one : earlier.sums()) {
-      if (one.block < 0) return;
+      if (!(one.block >= 0 && one.block < static_cast<float>(own_))) return;
       sums_[static_cast<int64_t>(one.block)] = one.sum;
     }
   }
@@ -95,6 +95,8 @@ class SumFinding {
 
   void store() {
     const auto blocks = static_cast<size_t>(blocks_);
+    std::replace_if(
+        sums_, sums_ + blocks, [](float sum) { return !std::isfinite(sum); }, 0.0f);  // sortable
     const StoredSums to = stored(own_);
     const std::span<BlockSum> out = to.sums();
     BlockMarks kept(blocks_);
@@ -179,8 +181,8 @@ void mark_sums(KvPool& kv, const AttentionLayer& layer, const DynamicPattern& pa
   if (stored.present() != 1) return marks.add(0, query_block);
   int64_t left = pattern.sums().top;
   for (const BlockSum& one : stored.sums()) {
+    if (left == 0 || !(one.block >= 0 && one.block < static_cast<float>(query_block))) return;
     const auto block = static_cast<int64_t>(one.block);
-    if (left == 0 || block < 0) return;
     if (marks.has(block)) continue;
     marks.add(block);
     --left;

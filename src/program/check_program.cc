@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// What a step may read: the variables with a value, the generations with a score, and the forks that have begun.
+// The names that a step may read: variables with a value, generations with a score, and forks that have begun.
 struct Scope {
   std::set<std::string, std::less<>> variables, scored;
   std::map<std::string, Scope, std::less<>> forks;   // with what every one of its branches has set

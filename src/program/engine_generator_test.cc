@@ -92,7 +92,7 @@ TEST(EngineGenerator, ResultsAreThoseOfSeparateRequests) {
   EXPECT_EQ(together->usage.at_once, 16);
 }
 
-// Of a program of 16 branches, nearly all prompt tokens of the branches are found in the prefix cache.
+// The prefix cache has nearly all prompt tokens of the branches of a program with 16 branches.
 TEST(EngineGenerator, BranchesShareTheirPrefix) {
   const StoryEngine fresh;
   const auto result = run_on(fresh, sixteen_branches());

@@ -95,7 +95,7 @@ TEST(ProgramReader, NamesMustBeSetBeforeTheyAreRead) {
   EXPECT_EQ(wrong_steps(R"([{"gen": "index"}])"),
             "steps[0]: 'index' is the name of a branch's own number; choose another");
   EXPECT_EQ(wrong_steps(R"([{"join": "f"}])"), "steps[0]: 'f' is not a fork before this step");
-  // What a branch sets is known after a join only in the join's text.
+  // After a join, the variables of a branch are known only in the text of the join.
   const std::string fork = R"({"fork": "f", "count": 2, "steps": [{"gen": "a"}]})";
   EXPECT_EQ(wrong_steps("[" + fork + R"(, {"join": "f", "text": "{index} {a}"}, {"text": "{f}"}])"), "");
   EXPECT_EQ(wrong_steps("[" + fork + R"(, {"join": "f"}, {"text": "{a}"}])"),

@@ -53,7 +53,7 @@ struct ProgramRun::Branch {
     for (const auto& [name, value] : variables) sum += value.size();
     return sum;
   }
-  // What the branch has written since it began.
+  // The text that the branch has written since it began.
   std::string written() const { return messages.size() == said ? text.substr(begun) : text; }
 };
 

@@ -207,8 +207,13 @@ Result<void> DocumentIndex::complete(int64_t tenant, VectorGraph& graph) const {
   std::ranges::set_difference(stored, have, std::back_inserter(missing));
   for (const int64_t id : extra) graph.remove(id);
   for (const int64_t id : missing) {
-    MILLRACE_TRY(const auto values, store_->vector(id));
-    MILLRACE_TRY_VOID(graph.add(id, values));
+    const auto values = store_->vector(id);
+    if (!values.ok()) {
+      MILLRACE_TRY(const auto now, store_->chunk_ids(tenant));
+      if (std::ranges::binary_search(now, id)) return values.error();
+      continue;  // another process has removed it meanwhile
+    }
+    MILLRACE_TRY_VOID(graph.add(id, *values));
   }
   return {};
 }

@@ -157,27 +157,8 @@ TEST(BlockLines, ForgottenOnesLetQueriesSeeEverything) {
 }
 
 TEST(BlockLines, BitsOfAttentionDoNotDependOnChunksStreamsAndThreads) {
-  for (const KernelTable& table : testing::attention_tables())
-    for (const char* text :
-         {"minference:block=16,heads=v2+1.a3.b2,last=3", "minference:block=32,heads=b1.v1+0.a1,last=1"}) {
-      SCOPED_TRACE(isa_name(table.isa) + " " + text);
-      const auto pattern = pattern_from(text);
-      SparseStreams whole(table, *find_format("f16"), kLineDim, 16, 0, pattern.get());
-      whole.add(420, 420, 1);
-      const auto expected = whole.run(pattern.get());
-      EXPECT_FALSE(testing::same_bits(whole.run(nullptr), expected));
-      const int64_t width = kSparseHeads * kLineDim;
-      for (const auto& [slots, count] : {std::pair<int64_t, int64_t>{420, 1}, {419, 7}, {410, 130}, {63, 5}}) {
-        SparseStreams part(table, *find_format("f16"), kLineDim, 16, 0, pattern.get());
-        part.add(100, 70, 9);
-        part.add(slots, count, 1);
-        const auto actual = part.run(pattern.get(), static_cast<int>(count % 3 + 1));
-        const auto first = expected.begin() + (slots - count) * width;
-        EXPECT_TRUE(testing::same_bits(std::vector<float>(actual.begin() + 70 * width, actual.end()),
-                                       std::vector<float>(first, first + count * width)))
-            << slots << " " << count;
-      }
-    }
+  testing::expect_bits_of_whole(
+      {"minference:block=16,heads=v2+1.a3.b2,last=3", "minference:block=32,heads=b1.v1+0.a1,last=1"}, kLineDim);
 }
 
 TEST(BlockLines, HeadsAreRefusedByName) {

@@ -177,27 +177,8 @@ TEST(BlockSums, ForgottenOnesLetQueriesSeeEverything) {
 }
 
 TEST(BlockSums, BitsOfAttentionDoNotDependOnChunksStreamsAndThreads) {
-  for (const KernelTable& table : testing::attention_tables())
-    for (const char* text :
-         {"h2o_blocks:block=16,top=3,window=2,tracked=5", "h2o_blocks:block=32,top=2,sinks=0,window=1"}) {
-      SCOPED_TRACE(isa_name(table.isa) + " " + text);
-      const auto pattern = pattern_from(text);
-      SparseStreams whole(table, *find_format("f16"), kSumDim, 16, 0, pattern.get());
-      whole.add(420, 420, 1);
-      const auto expected = whole.run(pattern.get());
-      EXPECT_FALSE(testing::same_bits(whole.run(nullptr), expected));
-      const int64_t width = kSparseHeads * kSumDim;
-      for (const auto& [slots, count] : {std::pair<int64_t, int64_t>{420, 1}, {419, 7}, {410, 130}, {63, 5}}) {
-        SparseStreams part(table, *find_format("f16"), kSumDim, 16, 0, pattern.get());
-        part.add(100, 70, 9);
-        part.add(slots, count, 1);
-        const auto actual = part.run(pattern.get(), static_cast<int>(count % 3 + 1));
-        const auto first = expected.begin() + (slots - count) * width;
-        EXPECT_TRUE(testing::same_bits(std::vector<float>(actual.begin() + 70 * width, actual.end()),
-                                       std::vector<float>(first, first + count * width)))
-            << slots << " " << count;
-      }
-    }
+  testing::expect_bits_of_whole(
+      {"h2o_blocks:block=16,top=3,window=2,tracked=5", "h2o_blocks:block=32,top=2,sinks=0,window=1"}, kSumDim);
 }
 
 }  // namespace

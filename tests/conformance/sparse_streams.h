@@ -153,4 +153,29 @@ struct SparseStreams {
   Batch batch;
 };
 
+// The last rows of a stream have the bits that they have in a pass over all of it, for any chunks, beside another
+// stream, and for any number of threads.
+inline void expect_bits_of_whole(const std::vector<std::string>& patterns, int64_t dim) {
+  for (const KernelTable& table : attention_tables())
+    for (const std::string& text : patterns) {
+      SCOPED_TRACE(isa_name(table.isa) + " " + text);
+      const auto pattern = pattern_from(text);
+      SparseStreams whole(table, *find_format("f16"), dim, 16, 0, pattern.get());
+      whole.add(420, 420, 1);
+      const auto expected = whole.run(pattern.get());
+      EXPECT_FALSE(same_bits(whole.run(nullptr), expected));
+      const int64_t width = kSparseHeads * dim;
+      for (const auto& [slots, count] : {std::pair<int64_t, int64_t>{420, 1}, {419, 7}, {410, 130}, {63, 5}}) {
+        SparseStreams part(table, *find_format("f16"), dim, 16, 0, pattern.get());
+        part.add(100, 70, 9);
+        part.add(slots, count, 1);
+        const auto actual = part.run(pattern.get(), static_cast<int>(count % 3 + 1));
+        const auto first = expected.begin() + (slots - count) * width;
+        EXPECT_TRUE(same_bits(std::vector<float>(actual.begin() + 70 * width, actual.end()),
+                              std::vector<float>(first, first + count * width)))
+            << slots << " " << count;
+      }
+    }
+}
+
 }  // namespace millrace::testing

@@ -50,7 +50,7 @@ class EngineNodes : public ::testing::TestWithParam<NodeCase>, public StoreRuns 
     for (const auto& event : events) take(out, event);
     return out;
   }
-  // What a node that prefills does for a router.
+  // Computes a prompt for a router, as a prefill node does, and returns the ticket.
   BlockTicket prefill(EngineCore& core, BlockExchange& exchange, Request request) {
     request.max_tokens = 1;
     answer(core, request);

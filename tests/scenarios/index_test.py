@@ -77,6 +77,16 @@ class Index(unittest.TestCase):
         stats = self.json_of("stats", "--check", "--index", self.index)
         self.assertEqual((stats["documents"], stats["rebuilt_graphs"], stats["embedder"]), (7, 0, ENCODER))
 
+    def test_a_binary_file_does_not_end_a_folder(self):
+        self.write("a.txt", "The miller opened the gate.")
+        self.write("b.txt", "binary\0file")
+        self.write("c.txt", "Bread is in the oven.")
+        done = self.run_index("add", self.docs, "--index", self.index)
+        self.assertIn(f"passed over: {os.path.join(self.docs, 'b.txt')}: is a binary file", done.stderr)
+        self.assertEqual(self.found("oven", "--mode", "text"), ["c.txt"])
+        self.assertEqual(self.json_of("stats", "--index", self.index)["documents"], 2)
+        self.run_index("add", os.path.join(self.docs, "b.txt"), "--index", self.index, code=4)
+
     def test_a_reranker_sorts_the_candidates(self):
         for number in range(6):
             self.write(f"{number}.txt", text_of(number))

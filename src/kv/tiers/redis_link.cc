@@ -1,17 +1,13 @@
 #include "kv/tiers/redis_link.h"
 
 #include <hiredis/hiredis.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <new>
 #include <utility>
 
-#include "base/system.h"
 #include "kv/tiers/dial.h"
 
 namespace millrace {
@@ -42,8 +38,6 @@ void free_reply(void* reply) { delete static_cast<RemoteReply*>(reply); }
 
 redisReplyObjectFunctions reply_functions = {make_text, refuse_array, make_integer, make_nil, free_reply};
 
-int whole_milliseconds(double seconds) { return static_cast<int>(std::ceil(std::clamp(seconds, 0.0, 1e6) * 1e3)); }
-
 }  // namespace
 
 void RedisLink::FreeReader::operator()(redisReader* reader) const { redisReaderFree(reader); }
@@ -55,7 +49,6 @@ void RedisLink::close() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
   out_.clear();
-  sent_ = 0;
   reader_.reset();
 }
 
@@ -78,29 +71,17 @@ void RedisLink::send(std::initializer_list<std::string_view> command) {
   char* encoded = nullptr;
   const int length = redisFormatCommandArgv(&encoded, static_cast<int>(texts.size()), texts.data(), bytes.data());
   if (length < 0) return close();
-  if (sent_ > 0) out_.erase(0, std::exchange(sent_, 0));
-  out_.append(encoded, static_cast<size_t>(length));
+  out_.tail().append(encoded, static_cast<size_t>(length));
   redisFreeCommand(encoded);
 }
 
 void RedisLink::move(int wake, double seconds) {
   if (!open()) return;
-  pollfd ready[2] = {{socket_, static_cast<short>(POLLIN | (unsent_bytes() > 0 ? POLLOUT : 0)), 0}, {wake, POLLIN, 0}};
-  if (::poll(ready, wake >= 0 ? 2 : 1, whole_milliseconds(seconds)) <= 0) return;
-  if (ready[0].revents & POLLOUT) send_some();
-  if (open() && (ready[0].revents & (POLLIN | POLLHUP | POLLERR))) receive_some();
-}
-
-void RedisLink::send_some() {
-  while (unsent_bytes() > 0) {
-    const ssize_t written = send_quietly(socket_, out_.data() + sent_, out_.size() - sent_);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (written <= 0) return close();
-    sent_ += static_cast<size_t>(written);
+  switch (out_.move(socket_, wake, seconds)) {
+    case SendQueue::Ready::no: return;
+    case SendQueue::Ready::receives: return receive_some();
+    case SendQueue::Ready::lost: return close();
   }
-  out_.clear();
-  sent_ = 0;
 }
 
 void RedisLink::receive_some() {

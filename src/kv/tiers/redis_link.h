@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kv/tiers/remote_link.h"
+#include "kv/tiers/send_queue.h"
 
 struct redisReader;
 
@@ -32,7 +33,7 @@ class RedisLink {
   void close();
 
   void send(std::initializer_list<std::string_view> command);
-  int64_t unsent_bytes() const { return static_cast<int64_t>(out_.size() - sent_); }
+  int64_t unsent_bytes() const { return out_.unsent_bytes(); }
   // Waits up to `seconds` until the socket or `wake` (-1: none) is ready, then sends and receives what it can.
   void move(int wake, double seconds);
   // The next reply; nothing: it has not arrived.
@@ -42,13 +43,11 @@ class RedisLink {
   struct FreeReader {
     void operator()(redisReader* reader) const;
   };
-  void send_some();
   void receive_some();
 
   int64_t max_value_;
   int socket_ = -1;
-  std::string out_;
-  size_t sent_ = 0;  // bytes of out_
+  SendQueue out_;
   std::vector<char> in_;
   std::unique_ptr<redisReader, FreeReader> reader_;
 };

@@ -101,7 +101,7 @@ void BlockShelf::erase(const ShelfBlock& block) {
   entries_.erase(found);
 }
 
-// Evicts the least recently used block that nobody holds. `tenant`: only one of this tenant; null: of any.
+// Evicts the least recently used block that no lease holds. `tenant`: only one of this tenant; null: of any.
 bool BlockShelf::evict(const uint64_t* tenant) {
   const auto found = std::ranges::find_if(order_, [&](const ShelfBlock& block) {
     const Entry& entry = entries_.find(block)->second;

@@ -1,5 +1,5 @@
 // BlockShelf: images of blocks in memory that other processes read. The memory is one file without a name, so that
-// processes on this machine can map it. Blocks that nobody holds are evicted, least recently used first; a block that
+// processes on this machine can map it. Blocks that no lease holds are evicted, least recently used first; a block that
 // is held stays until the lease ends. A tenant's blocks take at most a share of the memory. Thread-safe.
 //
 //   capacity = free + held + idle bytes, at any time

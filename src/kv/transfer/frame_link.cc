@@ -1,18 +1,13 @@
 #include "kv/transfer/frame_link.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <utility>
-
-#include "base/system.h"
 
 namespace millrace {
 namespace {
@@ -49,7 +44,6 @@ void FrameLink::close() {
   if (file_ >= 0) ::close(file_);
   socket_ = file_ = -1;
   out_.clear();
-  sent_ = 0;
   reader_ = BlockFrameReader(static_cast<uint64_t>(options_.image_bytes));
   waiting_.clear();
 }
@@ -70,7 +64,7 @@ bool FrameLink::greet(double seconds, std::string& refusal) {
                 options_.identity,
                 {},
                 {reinterpret_cast<const char*>(options_.token.data()), options_.token.size()}},
-               out_);
+               out_.tail());
   while (open()) {
     if (const auto frame = reader_.next()) {
       if (frame->kind == BlockFrame::Kind::refused) refusal = std::string(frame->body.substr(0, 200));
@@ -84,37 +78,23 @@ bool FrameLink::greet(double seconds, std::string& refusal) {
 }
 
 void FrameLink::send(BlockFrame::Kind kind, const PrefixKey& key, uint64_t lease) {
-  if (sent_ > 0) out_.erase(0, std::exchange(sent_, 0));
-  encode_frame({kind, lease, options_.identity, key, {}}, out_);
+  encode_frame({kind, lease, options_.identity, key, {}}, out_.tail());
   if (kind != BlockFrame::Kind::done) waiting_.push_back({kind, key, lease});
 }
 
 void FrameLink::store(const PrefixKey& key, std::string_view image) {
-  if (sent_ > 0) out_.erase(0, std::exchange(sent_, 0));
-  encode_image_head(BlockFrame::Kind::put, options_.identity, key, image.size(), out_);
-  out_.append(image);
+  encode_image_head(BlockFrame::Kind::put, options_.identity, key, image.size(), out_.tail());
+  out_.tail().append(image);
   waiting_.push_back({BlockFrame::Kind::put, key, 0});
 }
 
 void FrameLink::move(int wake, double seconds) {
   if (!open()) return;
-  pollfd ready[2] = {{socket_, static_cast<short>(POLLIN | (unsent_bytes() > 0 ? POLLOUT : 0)), 0}, {wake, POLLIN, 0}};
-  const int wait = static_cast<int>(std::ceil(std::clamp(seconds, 0.0, 1e6) * 1e3));
-  if (::poll(ready, wake >= 0 ? 2 : 1, wait) <= 0) return;
-  if (ready[0].revents & POLLOUT) send_some();
-  if (open() && (ready[0].revents & (POLLIN | POLLHUP | POLLERR))) receive_some();
-}
-
-void FrameLink::send_some() {
-  while (unsent_bytes() > 0) {
-    const ssize_t written = send_quietly(socket_, out_.data() + sent_, out_.size() - sent_);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (written <= 0) return close();
-    sent_ += static_cast<size_t>(written);
+  switch (out_.move(socket_, wake, seconds)) {
+    case SendQueue::Ready::no: return;
+    case SendQueue::Ready::receives: return receive_some();
+    case SendQueue::Ready::lost: return close();
   }
-  out_.clear();
-  sent_ = 0;
 }
 
 void FrameLink::receive_some() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kv/tiers/remote_link.h"
+#include "kv/tiers/send_queue.h"
 #include "kv/transfer/block_frame.h"
 #include "kv/transfer/transport.h"
 
@@ -25,7 +26,7 @@ class FrameLink : public RemoteLink {
   void ask(const PrefixKey& key, uint64_t lease) final { send(BlockFrame::Kind::ask, key, lease); }
   void fetch(const PrefixKey& key, uint64_t lease) final { send(BlockFrame::Kind::fetch, key, lease); }
   void store(const PrefixKey& key, std::string_view image) final;
-  int64_t unsent_bytes() const final { return static_cast<int64_t>(out_.size() - sent_); }
+  int64_t unsent_bytes() const final { return out_.unsent_bytes(); }
   void move(int wake, double seconds) final;
   std::optional<RemoteReply> next() final;
 
@@ -47,15 +48,13 @@ class FrameLink : public RemoteLink {
     uint64_t lease;
   };
   void send(BlockFrame::Kind kind, const PrefixKey& key, uint64_t lease);
-  void send_some();
   void receive_some();
   bool greet(double seconds, std::string& refusal);
   std::optional<RemoteReply> reply_to(const Sent& sent, const BlockFrame& frame);
 
   const TransportOptions options_;
   int socket_ = -1, file_ = -1;
-  std::string out_;
-  size_t sent_ = 0;           // bytes of out_
+  SendQueue out_;
   std::vector<char> copied_;  // image of a range
   BlockFrameReader reader_;
   std::deque<Sent> waiting_;  // for replies

@@ -218,7 +218,7 @@ class NodeStore final : public PrefixStore {
     return out;
   }
 
-  // What the store node had is offered to others like what is computed here.
+  // Other nodes may read the loaded blocks from this node, as they may read those that it computed.
   void offer(const Loaded& loaded, const LoadProgress& progress) {
     for (size_t i = 0; i < loaded.keys.size() && static_cast<int64_t>(i) < progress.blocks; ++i)
       keep({loaded.keys[i], loaded.parents[i], loaded.tokens[i]}, loaded.into[i]);
