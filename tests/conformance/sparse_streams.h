@@ -153,8 +153,8 @@ struct SparseStreams {
   Batch batch;
 };
 
-// The last rows of a stream have the bits that they have in a pass over all of it, for any chunks, beside another
-// stream, and for any number of threads.
+// Expects that the last rows of a stream have the same bits as in a pass over the whole stream, for any chunks and any
+// number of threads, also with another stream in the batch.
 inline void expect_bits_of_whole(const std::vector<std::string>& patterns, int64_t dim) {
   for (const KernelTable& table : attention_tables())
     for (const std::string& text : patterns) {
